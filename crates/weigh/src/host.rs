@@ -2,10 +2,10 @@
 
 use crate::embedded;
 use crate::error::{Failure, Kind, file_failure};
+use crate::request::random_seed;
 use crate::ui;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::ledger::{self, Change, Ledger};
 use weigh_host::lock::{HostLock, LockError};
@@ -95,15 +95,11 @@ pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
     closed
 }
 
-/// Returns a name for a run that is unique on this host. A study has several runs in a second, and
-/// what one of them could not undo keeps its name.
+/// Returns a name for a run that no other run has: the time and a random number. Engines and clusters
+/// are shared by hosts and containers whose process IDs may be equal; a study has several runs in a
+/// second, and what one of them could not undo keeps its name.
 pub fn run_id() -> String {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
-    let (now, process) = (clock::utc_now().replace([':', '-'], ""), std::process::id());
-    match RUNS.fetch_add(1, Ordering::Relaxed) {
-        0 => format!("{now}-{process}"),
-        number => format!("{now}-{process}-{number}"),
-    }
+    format!("{}-{:08x}", clock::utc_now().replace([':', '-'], ""), random_seed())
 }
 
 /// Makes the scratch directory of a run and the directory of its logs, and writes out the guest
@@ -330,5 +326,22 @@ impl HostView for LocalHost {
 
     fn note(&mut self, text: &str) {
         ui::note(&format!("note: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_of_runs_are_random() {
+        let names: BTreeSet<String> = (0..20).map(|_| run_id()).collect();
+        assert_eq!(names.len(), 20, "{names:?}");
+        for name in &names {
+            let (time, random) = name.split_once('-').unwrap();
+            assert!(time.len() == 16 && time.ends_with('Z'), "{name}");
+            assert!(random.len() == 8 && u32::from_str_radix(random, 16).is_ok(), "{name}");
+        }
     }
 }
