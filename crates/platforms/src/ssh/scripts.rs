@@ -92,12 +92,12 @@ const FLEET_SEND: &str =
 /// Runs `weigh` in the directory `$1` of a fleet with the arguments after it. The end of standard
 /// input ends the run as Ctrl-C does: after its trial. The output of `weigh` goes to standard
 /// output. The file `ending` records that the run was told to end, because a second signal would
-/// end it at once.
+/// end it at once. The file `pid` stays if a signal killed `weigh`, for [`FLEET_END`] to clean up.
 const FLEET_RUN: &str = r#"
 umask 022; d=$1; shift; cd "$d" || exit 3; exec 3<&0;
 "$d/weigh" "$@" </dev/null 3<&- 2>&1 & p=$!; echo "$$ $p" > "$d/pid";
 (cat <&3 >/dev/null; [ -e "$d/ending" ] || { : > "$d/ending"; kill -s TERM "$p"; }) >/dev/null 2>&1 & c=$!; exec 3<&- </dev/null;
-wait "$p"; s=$?; kill "$c" 2>/dev/null; rm -f "$d/pid"; exit "$s"
+wait "$p"; s=$?; kill "$c" 2>/dev/null; [ "$s" -ge 128 ] || rm -f "$d/pid"; exit "$s"
 "#;
 
 /// Ends the run in the directory `$1` of a fleet after its trial, or after `$2` seconds at once;
@@ -322,6 +322,28 @@ mod tests {
         shell(&Script::EndAll(&directory)).run_ok().unwrap();
         assert!(!std::path::Path::new(&directory).exists());
         assert!(other.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn weigh_cleans_up_after_a_killed_run_of_a_fleet() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        std::fs::create_dir(&directory).unwrap();
+        let weigh = format!("{directory}/weigh");
+        let program =
+            "#!/bin/sh\ncase $1 in clean) : > \"$0.cleaned\";; killed) kill -9 $$;; *) exit 4;; esac\n";
+        std::fs::write(&weigh, program).unwrap();
+        std::fs::set_permissions(&weigh, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        for (ending, is_cleaned) in [("failed", false), ("killed", true)] {
+            let arguments = [directory.clone(), ending.into()];
+            let mut run = shell(&Script::FleetRun(&arguments)).spawn().unwrap();
+            let _input = run.take_input().unwrap();
+            assert!(!run.wait(Duration::from_secs(10)).unwrap().unwrap().success());
+            shell(&Script::FleetEnd(&directory, 1)).run_ok().unwrap();
+            let cleaned = format!("{weigh}.cleaned");
+            assert_eq!(std::path::Path::new(&cleaned).exists(), is_cleaned, "{ending}");
+            assert!(!std::path::Path::new(&format!("{directory}/pid")).exists(), "{ending}");
+        }
     }
 
     #[test]
