@@ -53,9 +53,22 @@ pub fn process_text(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8(bytes).unwrap_or_else(|other| String::from_utf8_lossy(other.as_bytes()).into()))
 }
 
+/// Whether a process belongs to this user or to one of `others`, by both its real and its effective
+/// user: that of a set-uid program which somebody else started is only effective.
+///
+/// Whoever looks for processes by their names or arguments asks this as well, because any user can
+/// start processes of any name and with any arguments.
+pub fn is_owned(process: u32, others: &[u32]) -> bool {
+    let status = process_text(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    let own = rustix::process::geteuid().as_raw();
+    let users: Vec<u32> = line.split_whitespace().take(2).filter_map(|user| user.parse().ok()).collect();
+    users.len() == 2 && users.iter().all(|user| *user == own || others.contains(user))
+}
+
 impl Process {
-    /// The processes whose program has this name. Only its first 15 bytes count, because the kernel
-    /// truncates names (`proc_pid_comm(5)`).
+    /// The processes of root and of this user whose program has this name. Only its first 15 bytes
+    /// count, because the kernel truncates names (`proc_pid_comm(5)`).
     pub fn named(name: &str) -> Vec<Self> {
         let truncated = &name.as_bytes()[..name.len().min(15)];
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -64,6 +77,7 @@ impl Process {
             .filter(|pid| {
                 fs::read(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_ascii_end() == truncated)
             })
+            .filter(|pid| is_owned(*pid, &[0]))
             .map(|pid| Self { name: name.into(), pid })
             .collect()
     }
@@ -87,5 +101,26 @@ mod tests {
         assert!(Process::named("no process has it").is_empty());
         let program = std::env::args().next().unwrap();
         assert!(own.has_argument(&program) && !own.has_argument(&program[1..]));
+        assert!(is_owned(own.pid, &[]) && !is_owned(u32::MAX, &[0]));
+    }
+
+    /// Their CPU time is neither a guest's nor explained by a daemon.
+    #[test]
+    fn processes_of_other_users_have_no_name_here() {
+        if !crate::facts::is_root() {
+            eprintln!("SKIPPED processes_of_other_users_have_no_name_here: needs root");
+            return;
+        }
+        let name = "wb-of-others";
+        let script = format!("printf {name} > /proc/$$/comm; sleep 60; true");
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &script];
+        let mut theirs = crate::command::Invocation::new("setpriv").args(user).spawn().unwrap();
+        let comm = format!("/proc/{}/comm", theirs.pid());
+        while fs::read_to_string(&comm).unwrap().trim_end() != name {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(is_owned(theirs.pid(), &[65534]) && !is_owned(theirs.pid(), &[]));
+        assert!(Process::named(name).is_empty());
+        assert!(theirs.try_wait().unwrap().is_none());
     }
 }
