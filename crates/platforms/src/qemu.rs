@@ -46,6 +46,7 @@ mod tune;
 pub use qmp::fuzz as fuzz_qmp;
 
 use crate::helpers::version_line;
+use crate::mapped::MONITOR_USER;
 use crate::vm::boot;
 use crate::vm::disk::DataDiskSpec;
 use crate::vm::tune::{Model, Tuning, host_cpus};
@@ -312,7 +313,7 @@ impl Platform for Qemu {
 
     fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<()> {
         match what {
-            "machine" => crate::vm::processes::end(id),
+            "machine" => crate::vm::processes::end(id, &[MONITOR_USER]),
             other => Err(PlatformError::never_made(PLATFORM, other)),
         }
     }

@@ -5,27 +5,50 @@ use crate::helpers::{allowed_cpus, has_argument, processes};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
-use weigh_host::accounts::process_text;
+use weigh_host::accounts::{is_owned, process_text};
 
 /// The word by which QEMU's command line names a domain.
 fn word_of(domain: &str) -> String {
     format!("guest={domain}")
 }
 
+/// The accounts that distributions make for the QEMU of the system's libvirt.
+const ACCOUNTS: [&str; 2] = ["libvirt-qemu", "qemu"];
+
+/// The users as whom libvirt runs QEMU, apart from this one. Root asks for root in the document of
+/// every domain; who asks a daemon of the system for a domain gets QEMU as that daemon is set up.
+fn users() -> Vec<u32> {
+    if weigh_host::facts::is_root() {
+        return Vec::new();
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    [0].into_iter().chain(accounts(&passwd)).collect()
+}
+
+/// The users of [`ACCOUNTS`] in a file as `passwd(5)` describes it.
+fn accounts(passwd: &str) -> Vec<u32> {
+    let user = |line: &str| {
+        let mut fields = line.split(':');
+        let is_wanted = fields.next().is_some_and(|name| ACCOUNTS.contains(&name));
+        fields.nth(1).filter(|_| is_wanted)?.parse().ok()
+    };
+    passwd.lines().filter_map(user).collect()
+}
+
 /// The QEMU process of a domain, if it runs.
 pub(super) fn of_domain(name: &str) -> Option<u32> {
     let word = word_of(name);
-    with(|argument| argument.split(|byte| *byte == b',').next() == Some(word.as_bytes())).pop()
+    with(&users(), |argument| argument.split(|byte| *byte == b',').next() == Some(word.as_bytes())).pop()
 }
 
-/// Processes that have `word` as an argument.
+/// Processes of this user that have `word` as an argument.
 pub(super) fn with_argument(word: &str) -> Vec<u32> {
-    with(|argument| !word.is_empty() && argument == word.as_bytes())
+    with(&[], |argument| !word.is_empty() && argument == word.as_bytes())
 }
 
-fn with(is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+fn with(users: &[u32], is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
     let others = processes().filter(|pid| *pid != std::process::id());
-    others.filter(|pid| has_argument(*pid, &is_it)).collect()
+    others.filter(|pid| has_argument(*pid, &is_it) && is_owned(*pid, users)).collect()
 }
 
 /// Whether a process has a thread of this name.
@@ -40,7 +63,7 @@ pub(super) fn has_thread(process: u32, name: &str) -> bool {
 /// # Errors
 /// The process survives.
 pub(super) fn end_domain(name: &str) -> Result<()> {
-    crate::vm::processes::end(&word_of(name))
+    crate::vm::processes::end(&word_of(name), &users())
 }
 
 /// The CPUs that each of these threads of a process may run on.
@@ -97,6 +120,35 @@ mod tests {
         assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
         assert!(other.try_wait().unwrap().is_none());
         assert_eq!(of_domain(&name), None);
+    }
+
+    /// Another user can start processes of any arguments, as many and as often as they like.
+    #[test]
+    fn processes_of_other_users_are_no_domain() {
+        if !weigh_host::facts::is_root() {
+            eprintln!("SKIPPED processes_of_other_users_are_no_domain: needs root");
+            return;
+        }
+        let name = format!("weighbridge-libvirt-others-{}", std::process::id());
+        let word = format!("guest={name},debug-threads=on");
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let script = ["sh", "-c", "sleep 60; true", "x", "-name", &word];
+        let mut theirs = Invocation::new("setpriv").args(user).args(script).spawn().unwrap();
+        let is_word = |found: &[u8]| found == word.as_bytes();
+        crate::vm::processes::tests::until(|| {
+            !is_owned(theirs.pid(), &[]) && has_argument(theirs.pid(), is_word)
+        });
+        assert_eq!(of_domain(&name), None);
+        end_domain(&name).unwrap();
+        assert!(theirs.try_wait().unwrap().is_none(), "it is not ours to kill");
+    }
+
+    #[test]
+    fn accounts_of_qemu_are_known_by_their_names() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nqemu:x:107:107::/:/sbin/nologin\n\
+            libvirt-qemu:x:64055:994:Libvirt Qemu,,,:/var/lib/libvirt:/usr/sbin/nologin\n\
+            qemu2:x:1001:1001::/home/qemu2:/bin/sh\nqemu:x\n";
+        assert_eq!(accounts(passwd), [107, 64055]);
     }
 
     #[test]

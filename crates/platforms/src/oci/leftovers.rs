@@ -11,9 +11,9 @@ use serde_json::Value;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use weigh_host::accounts::is_owned;
 
 /// How long killed processes may take to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
@@ -114,13 +114,9 @@ fn is_in(pid: u32, group: &str) -> bool {
 /// Whether a process serves a container. A zombie has no arguments any more, and so serves none. A
 /// process of another user does not count, because that user could start new ones for ever.
 fn serves(pid: u32, state: &Path, id: &str) -> bool {
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
-    if owner.ok() != Some(rustix::process::geteuid().as_raw()) {
-        return false;
-    }
     let state = state.as_os_str().as_bytes();
     let is_state = |word: &[u8]| word == state || word.strip_prefix(b"--root=") == Some(state);
-    has_argument(pid, |word| word == id.as_bytes()) && has_argument(pid, is_state)
+    has_argument(pid, |word| word == id.as_bytes()) && has_argument(pid, is_state) && is_owned(pid, &[])
 }
 
 #[cfg(test)]
@@ -174,8 +170,7 @@ mod tests {
             ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "sleep 60; true", "runtime"];
         let mut theirs =
             Invocation::new("setpriv").args(words).args(["--root", &state, "run", "c-1"]).spawn().unwrap();
-        let is_theirs = |pid: u32| fs::metadata(format!("/proc/{pid}")).unwrap().uid() == 65534;
-        while !is_theirs(theirs.pid()) || !has_argument(theirs.pid(), |word| word == b"c-1") {
+        while is_owned(theirs.pid(), &[]) || !has_argument(theirs.pid(), |word| word == b"c-1") {
             std::thread::sleep(Duration::from_millis(1));
         }
         undo("container", "c-1", &json!({"state": state, "group": "weighbridge-r/c-1"})).unwrap();

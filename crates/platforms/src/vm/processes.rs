@@ -3,21 +3,23 @@
 use crate::helpers::{has_argument, is_readable, processes};
 use crate::{PlatformError, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
+use weigh_host::accounts::is_owned;
 
 /// Time limit for a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a new process may take until its arguments are visible.
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
-/// Kills the machine of this name, whoever started it. Its process has an argument that is the
-/// name, or begins with the name and a comma.
+/// Kills the machine of this name, whichever process started it. Its process has an argument that is
+/// the name, or begins with the name and a comma, and belongs to this user or one of `users`.
 ///
 /// # Errors
-/// The process survives.
-pub(crate) fn end(name: &str) -> Result<()> {
+/// The process survives. If there are several, the others are killed first.
+pub(crate) fn end(name: &str, users: &[u32]) -> Result<()> {
     let is_name = |word: &[u8]| word.split(|byte| *byte == b',').next() == Some(name.as_bytes());
-    let is_it = |pid: u32| has_argument(pid, is_name);
+    let is_it = |pid: u32| has_argument(pid, is_name) && is_owned(pid, users);
     let found =
         || -> Vec<u32> { processes().filter(|pid| is_it(*pid) && *pid != std::process::id()).collect() };
     let mut ids = found();
@@ -26,20 +28,25 @@ pub(crate) fn end(name: &str) -> Result<()> {
         std::thread::sleep(EXEC_GRACE);
         ids = found();
     }
+    let mut ended = Ok(());
     for pid in ids {
         let number = Pid::from_raw(pid.cast_signed());
         let Some(handle) = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { continue };
         // Checked again: from here on the handle refers to this very process.
-        if !is_it(pid) {
-            continue;
-        }
-        pidfd_send_signal(&handle, Signal::KILL).map_err(PlatformError::io(format!("kill process {pid}")))?;
-        if !is_readable(&handle, DEATH_DEADLINE) {
-            let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
-            return Err(PlatformError::StillThere(what));
+        if is_it(pid) {
+            ended = ended.and(kill(pid, &handle));
         }
     }
-    Ok(())
+    ended
+}
+
+fn kill(pid: u32, handle: &OwnedFd) -> Result<()> {
+    pidfd_send_signal(handle, Signal::KILL).map_err(PlatformError::io(format!("kill process {pid}")))?;
+    if is_readable(handle, DEATH_DEADLINE) {
+        return Ok(());
+    }
+    let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
+    Err(PlatformError::StillThere(what))
 }
 
 #[cfg(test)]
@@ -74,9 +81,9 @@ pub(crate) mod tests {
         };
         let mut other = start(&format!("{name}1,process=x"));
         let mut it = start(&format!("{name},process=x"));
-        end(&name).unwrap();
+        end(&name, &[]).unwrap();
         assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
         assert!(other.try_wait().unwrap().is_none());
-        end(&name).unwrap();
+        end(&name, &[]).unwrap();
     }
 }

@@ -118,7 +118,7 @@ impl Platform for Vmm {
 
     fn undo(&self, what: &str, id: &str, _: &Value) -> Result<()> {
         match what {
-            "machine" => crate::vm::processes::end(id),
+            "machine" => crate::vm::processes::end(id, &[]),
             other => Err(PlatformError::never_made(self.name(), other)),
         }
     }
