@@ -5,6 +5,7 @@ use crate::helpers::fnv_1a;
 use crate::{Host, PlatformError, Result, common_keys, setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,7 @@ static USED: Mutex<BTreeMap<(String, Option<String>), PathBuf>> = Mutex::new(BTr
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kubectl {
     binary: PathBuf,
-    /// The list of kubeconfig files, if not the default one.
+    /// The list of kubeconfig files, if there is any.
     kubeconfig: Option<String>,
     /// The kubeconfig's name for cluster and user together; empty for the current one.
     pub(super) context: String,
@@ -36,12 +37,7 @@ impl Kubectl {
     pub(super) fn find(environment: &EnvironmentSpec) -> Result<Self> {
         let remedy = "install it with `apt-get install kubernetes-client`, or name it with `pod:binary=PATH`";
         let binary = common_keys::program(&Pod, environment, "kubectl", remedy)?;
-        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        // A list of files, like PATH.
-        let kubeconfig = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()).map(|list| {
-            let files: Vec<_> = std::env::split_paths(&list).map(absolute).collect();
-            std::env::join_paths(files).unwrap_or(list).to_string_lossy().into_owned()
-        });
+        let kubeconfig = files(std::env::var_os("KUBECONFIG"), std::env::var_os("HOME"));
         let context = setting(&Pod, environment, "context").to_string();
         let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
         used.insert((context.clone(), kubeconfig.clone()), binary.clone());
@@ -60,7 +56,11 @@ impl Kubectl {
         let kubeconfig = match detail.get("kubeconfig")? {
             Value::Null => None,
             Value::String(list) => {
-                let trusted = |path: PathBuf| check_input(&path, invoking_user()).is_ok();
+                // kubectl reads the user's own without being told to.
+                let own = std::env::var_os("HOME").and_then(default_file);
+                let trusted = |path: PathBuf| {
+                    own.as_ref() == Some(&path) || check_input(&path, invoking_user()).is_ok()
+                };
                 Some(list.clone()).filter(|list| std::env::split_paths(list).all(trusted))?.into()
             }
             _ => return None,
@@ -94,10 +94,9 @@ impl Kubectl {
             "" => command,
             context => command.args(["--context", context]),
         };
-        match &self.kubeconfig {
-            Some(list) => command.env("KUBECONFIG", list),
-            None => command,
-        }
+        // Set even if it is empty: this process may undo what another one did, whose cluster is not
+        // that of this environment.
+        command.env("KUBECONFIG", self.kubeconfig.as_deref().unwrap_or_default())
     }
 
     /// A command in a namespace.
@@ -184,6 +183,26 @@ impl Kubectl {
     }
 }
 
+/// The list of files that kubectl reads with these values of KUBECONFIG, which is a list like PATH,
+/// and HOME. Their paths are absolute, so that a process elsewhere finds the same cluster.
+fn files(kubeconfig: Option<OsString>, home: Option<OsString>) -> Option<String> {
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    let list = match kubeconfig.filter(|list| !list.is_empty()) {
+        Some(list) => {
+            let files: Vec<_> = std::env::split_paths(&list).map(absolute).collect();
+            std::env::join_paths(files).unwrap_or(list)
+        }
+        None => home.and_then(default_file)?.into(),
+    };
+    Some(list.to_string_lossy().into_owned())
+}
+
+/// The file that kubectl reads if KUBECONFIG does not name any, if it exists.
+fn default_file(home: OsString) -> Option<PathBuf> {
+    let file = std::path::absolute(Path::new(&home).join(".kube/config")).ok()?;
+    (!home.is_empty() && file.exists()).then_some(file)
+}
+
 /// A name that a cluster accepts as a DNS label; any other name is replaced by a hash.
 pub(super) fn name_of(text: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -258,6 +277,24 @@ mod tests {
             assert!(name.len() <= LONGEST_NAME && name.starts_with("weighbridge-"), "{name}");
             assert_eq!(name, name_of(&other));
         }
+    }
+
+    /// `weigh clean` may run in another directory, in another environment.
+    #[test]
+    fn another_process_asks_the_same_cluster() {
+        let home = tempfile::tempdir().unwrap();
+        let of = |kubeconfig: Option<&str>| files(kubeconfig.map(Into::into), Some(home.path().into()));
+        assert_eq!((of(None), of(Some(""))), (None, None));
+        std::fs::create_dir(home.path().join(".kube")).unwrap();
+        let file = home.path().join(".kube/config");
+        std::fs::write(&file, "").unwrap();
+        let file = file.to_str().unwrap().to_string();
+        assert_eq!((of(None), of(Some(""))), (Some(file.clone()), Some(file)));
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(of(Some("/a:b")).unwrap(), format!("/a:{}", here.join("b").display()));
+        // A program that fails if the variable is unset.
+        let print = Kubectl { binary: "printenv".into(), kubeconfig: None, context: String::new() };
+        assert_eq!(print.command(&["KUBECONFIG"]).run_ok().unwrap().output, b"\n");
     }
 
     #[test]
