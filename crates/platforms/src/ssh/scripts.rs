@@ -16,14 +16,16 @@ tree() { ps -A -o pid= -o ppid= | awk -v r="$1" "{ k[\$2] = k[\$2] \" \" \$1 } f
 /// Functions that end guests. `$d` is the run's directory, which is on the command line of
 /// everything that runs for it: a process number that has been reused is never signalled. A script
 /// that does not end when told to may be too slow to end what it started, so its children are
-/// killed with it.
+/// killed with it. Where others may write, they may have put a directory or a link of that name
+/// there, and nothing is ended in either.
 const FUNCTIONS: &str = r#"
 gone() { for i in LOOKS; do [ -e "$1" ] || return 0; sleep 0.2 2>/dev/null || sleep 1; done; return 1; };
 ours() { a=$(tr "\000" " " < "/proc/$1/cmdline" 2>/dev/null) || a=$(ps -o args= -p "$1" 2>/dev/null); case "$a" in *"$d"*) return 0;; esac; return 1; };
 send() { s=$1; shift; for x in "$@"; do if [ "$x" != "$$" ] && ours "$x"; then kill -s "$s" "$x" 2>/dev/null; fi; done; };
 end() { w=; p=; [ -e "$1" ] || return 0; if [ -f "$1/pid" ]; then read w p < "$1/pid"; fi;
 if [ -n "$w" ] && [ "$w" != "$$" ]; then send TERM $w $p; gone "$1" && return 0; t=; if ours "$w"; then t=$(tree "$w"); fi; send KILL $p $w; [ -z "$t" ] || kill -9 $t 2>/dev/null; fi; rm -rf "$1"; [ -e "$1" ] && sleep 1 && rm -rf "$1"; [ ! -e "$1" ]; };
-end_all() { for g in "$d"/guest-*; do [ -d "$g" ] && end "$g"; done; end "$d"; };
+end_all() { if [ -L "$d" ]; then rm -f "$d"; return; fi; if [ -e "$d" ] && [ ! -O "$d" ]; then echo "$d is not a directory of this account" >&2; return 1; fi;
+for g in "$d"/guest-*; do [ -d "$g" ] && end "$g"; done; end "$d"; };
 "#;
 
 /// Holds the directory `$1` of a run while its standard input is open: makes it, prints `kept`,
@@ -322,6 +324,22 @@ mod tests {
         shell(&Script::EndAll(&directory)).run_ok().unwrap();
         assert!(!std::path::Path::new(&directory).exists());
         assert!(other.try_wait().unwrap().is_none());
+    }
+
+    #[test]
+    fn directories_of_others_are_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        let other = base.path().join("other");
+        std::fs::create_dir_all(other.join("guest-1")).unwrap();
+        std::os::unix::fs::symlink(&other, &directory).unwrap();
+        shell(&Script::EndAll(&directory)).run_ok().unwrap();
+        assert!(std::fs::symlink_metadata(&directory).is_err() && other.join("guest-1").exists());
+        if weigh_host::facts::is_root() {
+            std::os::unix::fs::chown(&other, Some(65534), Some(65534)).unwrap();
+            let ended = shell(&Script::EndAll(other.to_str().unwrap())).run_ok();
+            assert!(ended.is_err() && other.join("guest-1").exists(), "{ended:?}");
+        }
     }
 
     #[test]
