@@ -28,8 +28,10 @@ use guest::thaw;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 use weigh_host::clock::monotonic_ns;
+use weigh_host::facts::boot_id;
 use weigh_host::ledger::{Change, EntryId};
 use weigh_images::Root;
 use weigh_model::EnvironmentSpec;
@@ -44,7 +46,8 @@ pub(crate) const IMPLIES: &[(&str, &str)] = &[
     ("user", "the engine runs containers as root"),
 ];
 
-/// How long after a request the engine has made something or never will, nanoseconds.
+/// How long after a request, or after the first undo found that it was not there, the engine has made
+/// something or never will, nanoseconds.
 const SETTLED_NS: u64 = 5_000_000_000;
 
 /// The platform `docker`.
@@ -155,12 +158,17 @@ impl Platform for Docker {
             return Err(PlatformError::StillThere(unknown));
         };
         let engine = Engine::connect_to(Path::new(socket))?;
-        // The engine may still be about to make what the run requested when it died.
-        let since = detail.get("recorded_ns").and_then(Value::as_u64).unwrap_or_default();
+        // The engine may still be about to make what the run requested when it died, however long
+        // ago: it may have been held up. All that one process undoes is waited for together.
+        static ABSENT_NS: OnceLock<u64> = OnceLock::new();
+        let boot = detail.get("boot").and_then(Value::as_str);
+        let recorded_ns = detail.get("recorded_ns").and_then(Value::as_u64).unwrap_or_default();
         loop {
-            let age = monotonic_ns().checked_sub(since);
-            let was_there = remove(&engine, what, id)?;
-            if was_there || age.is_none_or(|age| age > SETTLED_NS) {
+            if remove(&engine, what, id)? || boot.is_some_and(|boot| boot != boot_id()) {
+                return Ok(());
+            }
+            let since = recorded_ns.max(*ABSENT_NS.get_or_init(monotonic_ns));
+            if monotonic_ns().checked_sub(since).is_none_or(|age| age > SETTLED_NS) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -239,8 +247,8 @@ impl Docker {
         match engine.import(&repository, &tag, archive) {
             Ok(()) => Ok(Some(entry)),
             Err(error) => {
-                // What cannot be undone stays in the ledger.
-                if engine.remove_image(&name).is_ok() {
+                // What cannot be undone, or may be made yet, stays in the ledger.
+                if !error.is_pending() && engine.remove_image(&name).is_ok() {
                     let _ = host.ledger.forget(entry);
                 }
                 Err(error.into())
@@ -275,18 +283,56 @@ fn change(what: &str, id: &str, engine: &Engine) -> Change {
         platform: "docker".into(),
         what: what.into(),
         id: id.into(),
-        detail: json!({"socket": engine.socket(), "recorded_ns": monotonic_ns()}),
+        detail: json!({"socket": engine.socket(), "boot": boot_id(), "recorded_ns": monotonic_ns()}),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn a_process_without_a_shim_has_none() {
         assert_eq!(shim_of(std::process::id()), None);
         assert_eq!(shim_of(u32::MAX), None);
+    }
+
+    /// An engine that has nothing until it was asked three times to remove something. Returns how
+    /// often it was asked.
+    fn held_up_engine(socket: &Path) -> Arc<AtomicU32> {
+        let (listener, asked) = (UnixListener::bind(socket).unwrap(), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut request) = (stream.unwrap(), [0; 4096]);
+                let length = stream.read(&mut request).unwrap_or(0);
+                let is_removal = request[..length].starts_with(b"DELETE");
+                let answer = match is_removal.then(|| counted.fetch_add(1, Ordering::Relaxed)) {
+                    Some(0..3) => "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
+                    Some(_) => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+                    None => "HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{\"ApiVersion\":\"1.41\"}",
+                };
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        asked
+    }
+
+    #[test]
+    fn what_the_engine_makes_late_is_removed() {
+        let base = tempfile::tempdir().unwrap();
+        let socket = base.path().join("docker.sock");
+        let asked = held_up_engine(&socket);
+        let undo = |boot: &str| {
+            Docker.undo("image", "x", &json!({"socket": socket, "boot": boot, "recorded_ns": 0})).unwrap();
+            asked.load(Ordering::Relaxed)
+        };
+        assert_eq!(undo("another boot"), 1, "nothing of that time is made any more");
+        assert_eq!(undo(&boot_id()), 4);
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl EngineError {
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { status: Some(404), .. })
     }
+
+    /// Whether the engine may yet do what it was asked.
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(self, Self::Silent { .. })
+    }
 }
 
 impl From<EngineError> for PlatformError {

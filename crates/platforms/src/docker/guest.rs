@@ -1,7 +1,7 @@
 //! A running container of the engine.
 
 use super::channel::Channel;
-use super::engine::Engine;
+use super::engine::{Engine, EngineError};
 use super::{body, change};
 use crate::exec::{ExecRequest, Executed};
 use crate::guest::{Backend, CoreGuest, GuestCore};
@@ -35,6 +35,8 @@ pub(super) struct DockerContainer {
     group: Option<CgroupView>,
     /// The container's own volume.
     volume: Option<String>,
+    /// Whether the engine may yet make the container, because it has not answered.
+    is_pending: bool,
     access: Access,
 }
 
@@ -59,8 +61,16 @@ pub(super) fn launch(
     }
     core.entries.push(host.ledger.record(change("container", &core.name, engine))?);
     let socket = engine.socket().into();
-    let container =
-        DockerContainer { socket, channel: None, freezer: None, pid: None, group: None, volume, access };
+    let container = DockerContainer {
+        socket,
+        channel: None,
+        freezer: None,
+        pid: None,
+        group: None,
+        volume,
+        is_pending: false,
+        access,
+    };
     CoreGuest::launch(core, container, |container, core| container.start(core, host, engine, body, network))
 }
 
@@ -75,7 +85,9 @@ impl DockerContainer {
     ) -> Result<()> {
         let for_channel = Engine::connect_to(&self.socket)?;
         core.start_clock();
-        engine.create(&core.name, body)?;
+        let made = engine.create(&core.name, body);
+        self.is_pending = made.as_ref().is_err_and(EngineError::is_pending);
+        made?;
         let (channel, read, write) = Channel::open(for_channel, &core.name, &core.log)?;
         self.channel = Some(channel);
         let session = core.session.insert(Session::new(read, write));
@@ -169,7 +181,10 @@ impl Backend for DockerContainer {
         // A probe that does not end is killed with its container.
         core.shut_down(SHUTDOWN_DEADLINE);
         let left = self.access.detach();
-        engine.remove(&core.name)?;
+        if !engine.remove(&core.name)? && self.is_pending {
+            let what = format!("the Docker engine may yet make the container {}", core.name);
+            return Err(PlatformError::StillThere(what));
+        }
         if let Some(channel) = &mut self.channel {
             channel.join();
         }
