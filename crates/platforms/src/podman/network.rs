@@ -2,8 +2,9 @@
 //! nothing on the host uses.
 //!
 //! Only its description is written here, in the form of `podman network inspect`; netavark makes
-//! the bridge with the first container and takes it away with the last one. What it leaves, chains
-//! that all its networks share, goes with the run's store.
+//! the bridge with the first container and takes it away with the last one. What it leaves in
+//! iptables, chains that all its networks share, goes with the run's store. What it leaves in
+//! nftables, if it is set up for that, stays.
 
 use super::store::Store;
 use crate::oci::access::unused_subnet;
