@@ -201,8 +201,8 @@ impl FirewallOpening {
 }
 
 /// The host's address in an unused private subnet of [`PREFIX_BITS`], for the network of an engine
-/// with a bridge of this name. `reserved` are subnets, such as `10.1.2.0/24`, that other networks of
-/// the run have got: the host uses them only once an engine has made their bridges.
+/// with a bridge of this name. `reserved` are subnets, such as `10.1.2.0/24`, that other networks
+/// of the run have got: the host uses them only once an engine has made their bridges.
 ///
 /// # Errors
 /// [`NetworkError::NoSubnet`](crate::NetworkError::NoSubnet), or `ip` fails.

@@ -46,8 +46,8 @@ pub(crate) const IMPLIES: &[(&str, &str)] = &[
     ("user", "the engine runs containers as root"),
 ];
 
-/// How long after a request, or after the first undo found that it was not there, the engine has made
-/// something or never will, nanoseconds.
+/// How long after a request, or after the first undo that found nothing, the engine has made what
+/// was requested or never will, nanoseconds.
 const SETTLED_NS: u64 = 5_000_000_000;
 
 /// The platform `docker`.

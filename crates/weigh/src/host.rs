@@ -95,9 +95,9 @@ pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
     closed
 }
 
-/// Returns a name for a run that no other run has: the time and a random number. Engines and clusters
-/// are shared by hosts and containers whose process IDs may be equal; a study has several runs in a
-/// second, and what one of them could not undo keeps its name.
+/// Returns a name for a run that no other run has: the time and a random number. Engines and
+/// clusters are shared by hosts and containers whose process IDs may be equal; a study has several
+/// runs in a second, and what one of them could not undo keeps its name.
 pub fn run_id() -> String {
     format!("{}-{:08x}", clock::utc_now().replace([':', '-'], ""), random_seed())
 }

@@ -12,8 +12,8 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a new process may take until its arguments are visible.
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
-/// Kills the machine of this name, whichever process started it. Its process has an argument that is
-/// the name, or begins with the name and a comma, and belongs to this user or one of `users`.
+/// Kills the machine of this name, whichever process started it. Its process has an argument that
+/// is the name, or begins with the name and a comma, and belongs to this user or one of `users`.
 ///
 /// # Errors
 /// The process survives. If there are several, the others are killed first.
