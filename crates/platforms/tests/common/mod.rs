@@ -134,14 +134,15 @@ pub fn missing(platform: &'static dyn Platform, ask: impl FnOnce() -> Availabili
 }
 
 /// A value of the key `rootfs` for an image with its own init: the directory that `WEIGH_DEBIAN`
-/// names, or the image that was built here. If there is none, prints that the test is skipped.
+/// names, or the image that was built here. If there is none, prints that the test is skipped, and
+/// fails if `WEIGH_REQUIRE` names `debian`.
 pub fn system_image(test: &str) -> Option<String> {
     if let Ok(directory) = std::env::var("WEIGH_DEBIAN") {
         return Some(directory);
     }
     let found = Store::open().and_then(|store| store.find(&ImageSpec::Debian));
     if found.is_none() {
-        eprintln!("SKIPPED {test}: there is no image of a system; `weigh image build debian` makes one");
+        skip_or_fail(test, "debian", "there is no image of a system; `weigh image build debian` makes one");
     }
     found.map(|_| "debian".into())
 }

@@ -2,7 +2,7 @@
 //! other's, and what is left after a crash.
 
 use crate::common::victim::Killed;
-use crate::common::{Bench, MINUTE, says, system_image, turn_for};
+use crate::common::{Bench, MINUTE, patience, says, skip_or_fail, system_image, turn_for};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -15,11 +15,13 @@ fn request(bench: &Bench, keys: &str) -> GuestRequest {
     GuestRequest { memory_bytes, cpus, ..bench.request(&format!("qemu:accel=tcg,{keys}")) }
 }
 
-/// Whether loop devices are available here.
+/// Whether loop devices are available here. If not, prints so, and fails if `WEIGH_REQUIRE` names
+/// `loop`.
 fn loops(test: &str) -> bool {
     let works = weigh_host::facts::is_root() && Path::new("/dev/loop-control").exists();
     if !works {
-        eprintln!("SKIPPED {test} on disk=block: there are no loop devices here, or not for this user");
+        let reason = "there are no loop devices here, or not for this user";
+        skip_or_fail(&format!("{test} on disk=block"), "loop", reason);
     }
     works
 }
@@ -125,7 +127,7 @@ fn a_system_boots_from_its_disk() {
                 grep -c ' /tmp tmpfs ' /proc/mounts; cat /proc/self/cgroup; systemctl --failed --plain --no-legend";
     let done = guest
         .session()
-        .run(&crate::common::command(&["sh", "-c", wait]), RunOptions::within(4 * MINUTE))
+        .run(&crate::common::command(&["sh", "-c", wait]), RunOptions::within(patience(4 * MINUTE)))
         .unwrap();
     let said = String::from_utf8(done.output).unwrap();
     let lines: Vec<&str> = said.lines().collect();

@@ -3,18 +3,19 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, talk};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, command, says, shared_turn, shell, turn_for};
+use crate::common::{Bench, MINUTE, command, says, shared_turn, shell, skip_or_fail, turn_for};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, PlatformError, RunOptions};
 
-/// Whether there is a Debian system to boot; if not, prints that the test is skipped.
+/// Whether there is a Debian system to boot. If not, prints that the test is skipped, and fails if
+/// `WEIGH_REQUIRE` names `debian`.
 fn debian(test: &str) -> bool {
     let found = weigh_images::store::Store::check(&ImageSpec::Debian);
     if let Err(error) = &found {
-        eprintln!("SKIPPED {test}: {error}");
+        skip_or_fail(test, "debian", &error.to_string());
     }
     found.is_ok()
 }

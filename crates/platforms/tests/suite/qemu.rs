@@ -198,7 +198,7 @@ fn equal_pages_are_merged() {
     let Some(bench) = bench("ksm") else { return };
     const RUN: &str = "/sys/kernel/mm/ksm/run";
     if !bench.host.is_root || !std::path::Path::new(RUN).exists() {
-        eprintln!("SKIPPED equal_pages_are_merged: needs root and a kernel with KSM");
+        common::skip_or_fail("equal_pages_are_merged", "ksm", "needs root and a kernel with KSM");
         return close(bench);
     }
     let (before, shared) = (number(RUN), || number("/sys/kernel/mm/ksm/pages_sharing"));
