@@ -120,8 +120,7 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
     let gnu = format!("{architecture}-unknown-linux-gnu");
-    let musl = format!("{architecture}-unknown-linux-musl");
-    let probe_target = if has_target(&musl) { &musl } else { &gnu };
+    let probe_target = flags::probe_target(architecture, target_libdir);
 
     // OUT_DIR is <target>/<profile>/build/<package>/out, with a triple before the profile where
     // cargo was given one. The programs are shared by all profiles of weigh.
@@ -135,7 +134,7 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
     let (probe, kernels) = std::thread::scope(|scope| {
         // Both builds run at once: each ends with one crate that keeps one CPU busy.
         let probe =
-            scope.spawn(|| build(&workspace, &target.join("probe"), "weigh-probe", "probe", probe_target));
+            scope.spawn(|| build(&workspace, &target.join("probe"), "weigh-probe", "probe", &probe_target));
         let kernels = build(&workspace, &target.join("kernels"), "weigh-kernels", "kernels", &gnu);
         (probe.join().expect("the probe was built"), kernels)
     });
@@ -237,12 +236,11 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn has_target(triple: &str) -> bool {
-    let output =
-        Command::new(variable("RUSTC")).args(["--print", "target-libdir", "--target", triple]).output();
-    output.is_ok_and(|output| {
-        output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir()
-    })
+/// Returns what the compiler writes about the directory of a target's libraries.
+fn target_libdir(triple: &str) -> Option<Vec<u8>> {
+    let mut rustc = Command::new(variable("RUSTC"));
+    let output = rustc.args(["--print", "target-libdir", "--target", triple]).output().ok()?;
+    output.status.success().then_some(output.stdout)
 }
 
 fn variable(name: &str) -> String {

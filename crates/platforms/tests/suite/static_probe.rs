@@ -19,7 +19,7 @@ pub fn path() -> &'static Path {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
         // The build script of `weigh` uses the same target directory: nothing is built twice.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest/probe");
-        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let triple = flags::probe_target(std::env::consts::ARCH, target_libdir);
         let build = || {
             Invocation::new(env!("CARGO"))
                 .args([
@@ -47,4 +47,22 @@ pub fn path() -> &'static Path {
         processes::once_per_run(env!("CARGO_TARGET_TMPDIR"), "probe", build);
         target.join(triple).join("probe/weigh-probe")
     })
+}
+
+/// Returns what the compiler beside this cargo writes about the directory of a target's libraries.
+fn target_libdir(triple: &str) -> Option<Vec<u8>> {
+    let rustc = Invocation::new(Path::new(env!("CARGO")).with_file_name("rustc"));
+    rustc.args(["--print", "target-libdir", "--target", triple]).run_ok().ok().map(|done| done.output)
+}
+
+/// `weigh` embeds the probe of the same target.
+#[test]
+fn the_probe_is_built_for_musl_where_the_compiler_has_it() {
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "\n");
+    assert_eq!(flags::probe_target("aarch64", |_| Some(here.into())), "aarch64-unknown-linux-musl");
+    for absent in [None, Some("/no/such/directory\n".into())] {
+        assert_eq!(flags::probe_target("aarch64", |_| absent), "aarch64-unknown-linux-gnu");
+    }
+    let installed = target_libdir(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
+    assert!(installed.is_some(), "the compiler knows the target of these tests");
 }
