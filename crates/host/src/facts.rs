@@ -3,9 +3,7 @@
 use crate::cgroup::Hierarchy;
 use sha2::{Digest, Sha256};
 use std::fs;
-#[cfg(target_arch = "x86_64")]
-use weigh_model::EMULATOR;
-use weigh_model::{HostFacts, parse_bytes};
+use weigh_model::{EMULATOR, HostFacts, parse_bytes};
 
 /// Describes this host. Values that cannot be read are `unknown`, 0 or absent.
 pub fn host_facts() -> HostFacts {
@@ -136,11 +134,46 @@ fn hypervisor() -> Option<String> {
     Some(name.into())
 }
 
-/// The name of the hypervisor that runs this host, if its device tree names one.
+/// The name of the hypervisor that runs this host, as its files tell it.
 #[cfg(not(target_arch = "x86_64"))]
 fn hypervisor() -> Option<String> {
-    let text = fs::read_to_string("/proc/device-tree/hypervisor/compatible").ok()?;
-    text.split('\0').next().filter(|name| !name.is_empty()).map(Into::into)
+    hypervisor_below("/".as_ref())
+}
+
+/// The name of the hypervisor that runs the host with this root directory, where no instruction
+/// tells it: by the CPU model of QEMU's emulation, the device tree, or the vendor in the firmware's
+/// tables (DMI).
+#[cfg(any(test, not(target_arch = "x86_64")))]
+fn hypervisor_below(root: &std::path::Path) -> Option<String> {
+    /// The CPU `max` of QEMU's emulation has no implementer and the part `Q`
+    /// (`target/arm/tcg/cpu64.c` of QEMU).
+    const EMULATED: &str = "implementer 0x00 part 0x051";
+    /// Vendors of virtual machines, and the names of their hypervisors.
+    const VENDORS: [(&str, &str); 5] = [
+        ("QEMU", "QEMU"),
+        ("Amazon EC2", "Amazon's Nitro"),
+        ("Microsoft Corporation", "Hyper-V"),
+        ("VMware, Inc.", "VMware"),
+        ("Xen", "Xen"),
+    ];
+    let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+    if text("proc/cpuinfo").and_then(|text| cpu_model(&text)).as_deref() == Some(EMULATED) {
+        return Some(EMULATOR.into());
+    }
+    let tree = text("proc/device-tree/hypervisor/compatible").unwrap_or_default();
+    if let Some(name) = tree.split('\0').next().filter(|name| !name.is_empty()) {
+        return Some(name.into());
+    }
+    let table = |name: &str| text(&format!("sys/class/dmi/id/{name}")).unwrap_or_default();
+    let (vendor, product) = (table("sys_vendor"), table("product_name"));
+    // These vendors also sell whole machines.
+    let is_virtual = match vendor.trim() {
+        "Amazon EC2" => !product.contains(".metal"),
+        "Microsoft Corporation" => product.trim() == "Virtual Machine",
+        _ => true,
+    };
+    let known = VENDORS.into_iter().find(|(known, _)| is_virtual && *known == vendor.trim());
+    known.map(|(_, name)| name.into())
 }
 
 fn memory_total_bytes(meminfo: &str) -> Option<u64> {
@@ -193,6 +226,38 @@ mod tests {
         assert_eq!(memory_total_bytes("MemTotal:       1024 kB\n"), Some(1_048_576));
         assert_eq!(memory_total_bytes("nothing"), None);
         assert_eq!(allowed_list("Name:\tx\nCpus_allowed_list:\t0-1,4\n"), Some(vec![0, 1, 4]));
+    }
+
+    #[test]
+    fn files_name_the_hypervisor_where_no_instruction_does() {
+        const ARM: &str = "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
+        const EMULATED: &str =
+            "processor\t: 0\nCPU implementer\t: 0x00\nCPU architecture: 8\nCPU part\t: 0x051\n";
+        for (cpuinfo, tree, vendor, product, expected) in [
+            (EMULATED, "", "QEMU\n", "QEMU Virtual Machine\n", Some(EMULATOR)),
+            (EMULATED, "", "", "", Some(EMULATOR)),
+            (ARM, "", "QEMU\n", "KVM Virtual Machine\n", Some("QEMU")),
+            (ARM, "xen,xen-4.17\0xen,xen\0", "", "", Some("xen,xen-4.17")),
+            (ARM, "", "Amazon EC2\n", "c7g.large\n", Some("Amazon's Nitro")),
+            (ARM, "", "Amazon EC2\n", "c7g.metal\n", None),
+            (ARM, "", "Microsoft Corporation\n", "Virtual Machine\n", Some("Hyper-V")),
+            (ARM, "", "Microsoft Corporation\n", "Surface Pro X\n", None),
+            (ARM, "", "HPE\n", "ProLiant RL300 Gen11\n", None),
+            (ARM, "", "", "", None),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for (path, text) in [
+                ("proc/cpuinfo", cpuinfo),
+                ("proc/device-tree/hypervisor/compatible", tree),
+                ("sys/class/dmi/id/sys_vendor", vendor),
+                ("sys/class/dmi/id/product_name", product),
+            ] {
+                let path = root.path().join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            assert_eq!(hypervisor_below(root.path()).as_deref(), expected, "{vendor} {product}");
+        }
     }
 
     #[test]
