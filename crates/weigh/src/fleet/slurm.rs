@@ -121,9 +121,10 @@ struct Task {
 }
 
 impl Task {
-    /// Whether it is running or going to run (`squeue(1)`, "Job State Codes").
+    /// Whether it is running or going to run, or is held or stopped and can go on (`squeue(1)`,
+    /// "Job State Codes").
     fn is_alive(&self) -> bool {
-        const ALIVE: [&str; 11] = [
+        const ALIVE: [&str; 14] = [
             "PENDING",
             "RUNNING",
             "CONFIGURING",
@@ -133,8 +134,11 @@ impl Task {
             "REQUEUED",
             "REQUEUE_FED",
             "REQUEUE_HOLD",
+            "RESV_DEL_HOLD",
             "SIGNALING",
+            "SPECIAL_EXIT",
             "STAGE_OUT",
+            "STOPPED",
         ];
         ALIVE.contains(&self.state.as_str())
     }
@@ -473,6 +477,17 @@ mod tests {
         assert_eq!(tasks[&2], Task { state: "PENDING".into(), reason: "Resources".into() });
         let alive = |at: usize| tasks[&at].is_alive();
         assert!(!alive(0) && alive(1) && alive(2) && !alive(3));
+    }
+
+    /// A task that is held or stopped can go on: submitted again, it would run twice.
+    #[test]
+    fn held_tasks_are_alive() {
+        for state in ["REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "STOPPED", "SUSPENDED"] {
+            assert!(Task { state: state.into(), reason: String::new() }.is_alive(), "{state}");
+        }
+        for state in ["CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED"] {
+            assert!(!Task { state: state.into(), reason: String::new() }.is_alive(), "{state}");
+        }
     }
 
     /// A share is not measured again where it failed; a node on which a machine is done is still
