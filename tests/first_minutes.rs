@@ -1,6 +1,22 @@
 //! The first experience of a new user: what a quick run selects, and what a terminal shows of it.
 
-use crate::support::Stage;
+use crate::support::{Stage, listed, shown, trials};
+
+/// A run that chooses for the user says in a line how many platforms it does not have here. No
+/// machine has every platform.
+#[test]
+fn missing_platforms_are_counted_in_a_line() {
+    let stage = Stage::new();
+    // The baseline is examined after the platforms, so that nothing is measured.
+    let said = stage.run("run noploop --on all --blocks 1 --baseline nosuch");
+    let said = said.ends_saying(2, &["there is no platform `nosuch`"]);
+    let count = said.stderr.lines().find_map(|line| {
+        let (count, rest) = line.split_once(" more platform")?;
+        matches!(rest, ": `weigh doctor`" | "s: `weigh doctor`").then(|| count.parse::<usize>().unwrap())
+    });
+    assert!(count.is_some_and(|count| count > 0), "{}", said.stderr);
+    stage.host_is_as_before();
+}
 
 /// Nothing is run and the host is not examined: these tests run beside others.
 mod fakes {
@@ -52,6 +68,31 @@ mod fakes {
             let details = stage.stdout(&format!("{command} --details"));
             assert!(details.contains("How to read this"), "{command}:\n{details}");
         }
+    }
+
+    /// A run that chooses for the user leaves out what six blocks of would exceed its budget, and
+    /// says so. Nobody but the user chooses fakes, so that this is the run of a plan.
+    #[test]
+    fn a_quick_run_fits_its_budget() {
+        let stage = Stage::with_fakes();
+        let fast = "null:real=yes,time=2ms";
+        let on = format!("{fast};{fast},label=b;null:real=yes,time=3ms,label=slow");
+        stage.stdout(&format!("run --quick --on {on} --baseline {fast} --out named -- true"));
+        let plan = stage.read("named/plan.json").replace("3ms", "2000ms");
+        let mut plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        assert!(plan["fit_budget"].is_null() && plan["budget_s"].is_null(), "{plan}");
+        plan["fit_budget"] = true.into();
+        plan["budget_s"] = serde_json::json!(8.0);
+        stage.write("plan.json", plan.to_string());
+        stage.run("run --plan plan.json --out r").ends_with(0).says(&["left out", "--quick --on all"]);
+        let report = shown(&stage, "r");
+        let is_slow = |name: &serde_json::Value| name.as_str().unwrap().contains("label=slow");
+        let [left_out] = listed(&report, "failures") else { panic!("{}", report["failures"]) };
+        assert!(is_slow(&left_out["environment"]), "{left_out}");
+        assert!(left_out["reason"].as_str().unwrap().contains("left out of this quick run"), "{left_out}");
+        let measured = trials(&stage.here().join("r"));
+        assert!(!measured.is_empty() && !measured.iter().any(|trial| is_slow(&trial["environment"])));
+        assert!(report["blocks"]["done"].as_u64().unwrap() >= 6, "{}", report["blocks"]);
     }
 
     /// A quick run has no time to wait for a quiet moment.

@@ -43,6 +43,7 @@ fn parse(text: &str) -> Result<u32, NoFactor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Invocation;
 
     #[test]
     fn factors_are_whole_numbers_within_limits() {
@@ -54,5 +55,24 @@ mod tests {
         }
         let message = parse("2.5x").unwrap_err().to_string();
         assert!(message.starts_with("WEIGH_DEADLINES is `2.5x`"), "{message}");
+    }
+
+    /// The factor holds for a whole process, so that this is one of its own.
+    #[test]
+    #[ignore = "run by a_command_may_take_longer_by_the_factor"]
+    fn a_process_with_a_factor() {
+        set(&std::env::var(VARIABLE).unwrap()).unwrap();
+        Invocation::new("sleep").arg("0.5").deadline(Duration::from_millis(100)).run_ok().unwrap();
+    }
+
+    #[test]
+    fn a_command_may_take_longer_by_the_factor() {
+        let in_time = |factor: &str| {
+            let process = Invocation::new(std::env::current_exe().unwrap());
+            let process = process.args(["--exact", "deadlines::tests::a_process_with_a_factor", "--ignored"]);
+            process.env(VARIABLE, factor).run().unwrap().status.success()
+        };
+        assert!(in_time("100x"), "half a second is less than 10 s");
+        assert!(!in_time("1x"), "half a second is more than 100 ms");
     }
 }
