@@ -3,7 +3,7 @@
 
 use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, ready, shared_turn, turn_for};
+use crate::common::{Bench, MINUTE, ready, shared_turn, skip_or_fail, turn_for};
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
@@ -106,6 +106,28 @@ fn a_crash_leaves_no_tap() {
         if taps_ready("tap-crash") && ready("tap-crash", environment) {
             kill_and_sweep("tap", environment, when);
         }
+    }
+}
+
+/// The host's kernel or QEMU carries a machine's packets, as `vhost` says.
+#[test]
+fn packets_are_carried_as_vhost_says() {
+    let (test, environment) = ("network-vhost", "qemu:accel=tcg,net=tap");
+    if !taps_ready(test) {
+        return;
+    }
+    let Some(bench) = Bench::on(test, environment) else { return };
+    for (word, carrier) in [("on", ", vhost"), ("off", ", no vhost")] {
+        let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/vhost-net");
+        if let ("on", Err(error)) = (word, device) {
+            skip_or_fail(&format!("{test} with vhost=on"), "vhost", &format!("/dev/vhost-net: {error}"));
+            continue;
+        }
+        let environment = format!("{environment},vhost={word}");
+        let mut guest = bench.launch(&bench.request_with(&environment, &ImageSpec::Probe, None)).unwrap();
+        let card = guest.facts()["network-card"].clone();
+        assert!(card.starts_with("virtio-net") && card.ends_with(carrier), "{environment}: {card}");
+        guest.stop().unwrap();
     }
 }
 

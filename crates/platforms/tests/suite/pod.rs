@@ -6,8 +6,9 @@ use crate::common::network::talk;
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, MINUTE, command, says, skip_or_fail};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use weigh_model::EnvironmentSpec;
+use weigh_model::{EnvironmentSpec, stamps};
 use weigh_platforms::{PlatformError, SessionError, resolve};
 
 /// A run, if there is a cluster.
@@ -149,6 +150,27 @@ fn killed_at_any_instant_nothing_is_left() {
         kill_and_sweep(&format!("pod-{number}"), &environment(",cpus=1"), when);
         assert_empty();
     }
+}
+
+/// What the cluster tells of a start is in its order; processes on another machine are not seen.
+#[test]
+fn the_stages_of_a_start_are_told() {
+    if let Some(reason) = Fake::missing() {
+        return skip_or_fail("pod-stages", "pod", &reason);
+    }
+    let (fake, bench) = (Fake::new(), Bench::new("pod-stages"));
+    let mut guest = bench.guest(&fake.environment(""));
+    let mut stages: BTreeMap<_, _> = guest.stages().into_iter().collect();
+    stages.insert("spawned", Ok(guest.spawned_ns()));
+    guest.stop().unwrap();
+    let told = ["spawned", stamps::POD_CREATED, stamps::POD_SCHEDULED, stamps::POD_RUNNING];
+    let at_ns = told.map(|name| stages.remove(name).unwrap().unwrap());
+    assert!(at_ns.is_sorted() && at_ns[0] < at_ns[1], "{at_ns:?}");
+    let unseen = [stamps::POD_SANDBOX, stamps::POD_STARTED];
+    assert!(unseen.iter().all(|name| stages.remove(name).unwrap().is_err()));
+    assert!(stages.is_empty(), "{stages:?}");
+    drop(bench);
+    assert_eq!(fake.objects(), [""; 0]);
 }
 
 /// Situations that a real cluster can hardly be brought into on demand.

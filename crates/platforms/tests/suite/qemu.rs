@@ -334,6 +334,33 @@ fn machines_that_cannot_be_saved_are_refused_with_the_reason() {
     close(bench);
 }
 
+/// The host's files reach the guest in the way that `root` names.
+#[test]
+fn files_are_shared_as_the_root_key_says() {
+    let Some(bench) = bench("files") else { return };
+    let ways = ["virtiofs", "9p"];
+    for way in ways {
+        let environment = format!("qemu:accel=tcg,root={way}");
+        let request = bench.request_with(&environment, &ImageSpec::Host, None);
+        let mut guest = match bench.launch(&GuestRequest { memory_bytes: Some(512 << 20), ..request }) {
+            Ok(guest) => guest,
+            // The guest's kernel or the host lacks it.
+            Err(error @ PlatformError::Missing { .. }) => {
+                let test = format!("files_are_shared_as_the_root_key_says with root={way}");
+                common::skip_or_fail(&test, way, &error.to_string());
+                continue;
+            }
+            Err(error) => panic!("{environment}: {error}"),
+        };
+        assert_eq!(guest.facts()["root"], way);
+        let mounted = common::says(&mut *guest, "cut -d ' ' -f 3 /proc/mounts | sort -u");
+        let shared: Vec<&str> = mounted.lines().filter(|kind| ways.contains(kind)).collect();
+        assert_eq!(shared, [way], "{mounted}");
+        guest.stop().unwrap();
+    }
+    close(bench);
+}
+
 /// KVM's counts of a machine are read: work has exits, and halts are some of them.
 #[test]
 fn exits_of_a_machine_are_counted() {
