@@ -218,28 +218,52 @@ fn random_access(text: &str) -> Vec<Piece<'_>> {
     pieces(text, begins).into_iter().map(|(piece, _)| piece).collect()
 }
 
-/// Splits the output of fio. JSON is a single run, named by its last group. In text the jobs of one
-/// group follow each other, and differ from those of the next by the group's id.
+/// Splits the output of fio. JSON is a single run, named by its last group.
 fn fio(text: &str) -> Vec<Piece<'_>> {
     if text.trim_start().starts_with('{') {
         let name = fio_groups(text).pop().map(|group| group.name);
         return vec![Piece { line: 1, text, name, heading: None, point: None }];
     }
+    fio_text(text)
+}
+
+/// Splits the text of fio into the groups of its runs, each named by its first job. The jobs of a
+/// group follow each other. Between two runs stand the status of the first one's groups and the
+/// list of the second one's jobs. Without that list, the same process reports again
+/// (`status-interval`), and its last report counts.
+fn fio_text(text: &str) -> Vec<Piece<'_>> {
     let begins = pattern!(r"(?m)^\S.*?: \(groupid=(\d+), jobs=\d+\): err=");
-    let mut groups: Vec<(Piece<'_>, Option<&str>)> = Vec::new();
+    let process = pattern!(r"\bpid=(\d+)");
+    let list_of_jobs = pattern!(r"(?m)^\S.*: \(g=\d+\): rw=");
+    let status = pattern!(r"(?m)^Run status group ");
+    // Each group with its id and the process of its first job.
+    let mut groups: Vec<(Piece<'_>, Option<&str>, Option<String>)> = Vec::new();
+    // The number of groups of earlier runs, and the text of the job before.
+    let (mut earlier, mut before) = (0, "");
     for (piece, id) in pieces(text, begins) {
+        let is_listed = list_of_jobs.is_match(before);
+        let is_ended = is_listed || status.is_match(before);
+        before = piece.text;
         match groups.last_mut() {
-            Some((group, known)) if *known == id => {
+            Some((group, known, _)) if !is_ended && *known == id => {
                 let start = group.text.as_ptr() as usize - text.as_ptr() as usize;
                 group.text = &text[start..start + group.text.len() + piece.text.len()];
             }
             _ => {
+                let process = point(piece.text, process);
+                let mut of_run = groups[earlier..].iter();
+                let again = is_ended && !is_listed;
+                if again && of_run.any(|(_, known, by)| *known == id && *by == process) {
+                    groups.truncate(earlier);
+                } else if is_ended {
+                    earlier = groups.len();
+                }
                 let name = piece.text.split(": (groupid=").next().map(str::to_string);
-                groups.push((Piece { name, ..piece }, id));
+                groups.push((Piece { name, ..piece }, id, process));
             }
         }
     }
-    groups.into_iter().map(|(piece, _)| piece).collect()
+    groups.into_iter().map(|(piece, ..)| piece).collect()
 }
 
 /// Each line of a table of solutions.

@@ -85,6 +85,41 @@ fn groups_of_fio_are_called_by_their_names() {
     assert!(fault("fio", "iops", Some("fill"), &wrong).1.contains("failed its own check"));
 }
 
+/// A run of fio: the list of its jobs, its groups, and their status.
+fn fio_run(groups: &str) -> String {
+    format!(
+        "rr: (g=0): rw=randread, bs=4K-4K/4K-4K, ioengine=libaio, iodepth=16\n2.0.8\nStarting 2 threads\n\n{groups}\n\
+         Run status group 0 (all jobs):\n   READ: io=4096KB\n\nDisk stats (read/write):\n  dm-1: ios=1/0\n"
+    )
+}
+
+#[test]
+fn runs_of_fio_in_one_log_are_not_added() {
+    // Containers give every run the same process id.
+    let text: String = (1..=10).map(|run| fio_run(&fio_group(0, "rr", 2, 100 + run))).collect();
+    let expected: Vec<f64> = (1..=10).map(|run| f64::from(2 * (100 + run))).collect();
+    assert_eq!(values("fio", "iops", Some("rr"), &text), expected);
+    // One of the two signs of another run is enough.
+    let process = |id: u32| fio_group(0, "rr", 1, 100 + id).replace("pid=7", &format!("pid={id}"));
+    let status = "Run status group 0 (all jobs):\n   READ: io=4096KB\n";
+    let text = [process(1), process(2)].join(status);
+    assert_eq!(values("fio", "iops", None, &text), [101.0, 102.0]);
+    let text = [process(1), process(1)].join("rr: (g=0): rw=randread, bs=4K-4K/4K-4K\n");
+    assert_eq!(values("fio", "iops", None, &text), [101.0, 101.0]);
+}
+
+#[test]
+fn the_last_report_of_a_process_of_fio_counts() {
+    let report = |iops: u32| {
+        let groups = [fio_group(0, "fill", 2, iops), fio_group(1, "read", 1, 2 * iops)].concat();
+        format!("{groups}Run status group 0 (all jobs):\n\nRun status group 1 (all jobs):\n")
+    };
+    let run = |iops: u32| fio_run(&[report(iops), report(iops + 1), report(iops + 2)].concat());
+    let text = [run(10), run(20)].concat();
+    assert_eq!(values("fio", "iops", Some("fill"), &text), [24.0, 44.0]);
+    assert_eq!(values("fio", "iops", Some("read"), &text), [24.0, 44.0]);
+}
+
 #[test]
 fn updates_of_random_access_are_read_run_by_run() {
     let run = |rate: f64, errors: u32| {
