@@ -8,7 +8,7 @@
 //! A fault in one run makes the whole log unusable, because the choice of the remaining runs could
 //! depend on their results.
 
-use super::{Parser, find, fio_groups};
+use super::{Parser, find, fio_groups, first_number};
 use regex::Regex;
 use weigh_model::Unit;
 
@@ -50,7 +50,7 @@ struct Form {
 }
 
 /// The output of one run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Piece<'a> {
     line: usize,
     text: &'a str,
@@ -59,11 +59,13 @@ struct Piece<'a> {
     /// The last line that a script printed above it.
     heading: Option<&'a str>,
     point: Option<String>,
+    /// Whether it is cut off in such a way that it may be of any name, so every section has it.
+    cut: bool,
 }
 
 const FORMS: &[Form] = &[
     Form { parser: "stream", split: stream, fault: |parser, piece| checked(parser, piece, "validates") },
-    Form { parser: "fio", split: fio, fault: |parser, piece| checked(parser, piece, "complete") },
+    Form { parser: "fio", split: fio, fault: fio_fault },
     Form {
         parser: "random-access",
         split: random_access,
@@ -122,7 +124,7 @@ pub fn logged_runs(
             "is it the file of another tool, or was it cut off? fetch it again",
         ));
     }
-    let is_meant = |piece: &&Piece<'_>| section.is_none_or(|section| piece.is_called(section));
+    let is_meant = |piece: &&Piece<'_>| section.is_none_or(|section| piece.cut || piece.is_called(section));
     let meant: Vec<&Piece<'_>> = pieces.iter().filter(is_meant).collect();
     if let (true, Some(section)) = (meant.is_empty(), section) {
         return Err(LogFault::whole(
@@ -168,6 +170,20 @@ fn checked(parser: &Parser, piece: &Piece<'_>, check: &str) -> Option<&'static s
     }
 }
 
+/// Why a run of fio is not a measurement.
+fn fio_fault(parser: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
+    let why = checked(parser, piece, "complete")?;
+    if fio_groups(piece.text).is_empty() {
+        if piece.text.contains(": IOPS=") {
+            return Some("is text of fio 3, of which only JSON is read");
+        }
+        if pattern!(r#""fio version"\s*:\s*"(?:fio-)?2"#).is_match(piece.text) {
+            return Some("is JSON of fio 2, of which only text is read");
+        }
+    }
+    Some(why)
+}
+
 /// The verdict of a solution, which is at the end of its line.
 fn residuals(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
     match piece.text.split_whitespace().nth(7) {
@@ -186,9 +202,8 @@ fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)
     let piece = |start: usize, end: usize| Piece {
         line: text[..start].matches('\n').count() + 1,
         text: &text[start..end],
-        name: None,
         heading: heading(&text[..start]),
-        point: None,
+        ..Piece::default()
     };
     heads
         .iter()
@@ -218,13 +233,40 @@ fn random_access(text: &str) -> Vec<Piece<'_>> {
     pieces(text, begins).into_iter().map(|(piece, _)| piece).collect()
 }
 
-/// Splits the output of fio. JSON is a single run, named by its last group.
+/// Splits the output of fio: text, or else JSON.
 fn fio(text: &str) -> Vec<Piece<'_>> {
-    if text.trim_start().starts_with('{') {
-        let name = fio_groups(text).pop().map(|group| group.name);
-        return vec![Piece { line: 1, text, name, heading: None, point: None }];
+    let groups = fio_text(text);
+    if groups.is_empty() { fio_json(text) } else { groups }
+}
+
+/// Splits the JSON of fio into its runs, each named by its last group. Of the reports of one
+/// process (`status-interval`) the last counts.
+fn fio_json(text: &str) -> Vec<Piece<'_>> {
+    // Only the brace around a whole report begins its line.
+    let begins = pattern!(r#"(?m)^\{\s*""#);
+    let mut runs: Vec<Piece<'_>> = Vec::new();
+    for (piece, _) in pieces(text, begins) {
+        if runs.last().is_some_and(|before| is_of_one_process(before.text, piece.text)) {
+            runs.pop();
+        }
+        let name = fio_groups(piece.text).pop().map(|group| group.name);
+        runs.push(Piece { cut: name.is_none(), name, ..piece });
     }
-    fio_text(text)
+    runs
+}
+
+/// Whether a process of fio that wrote the earlier report still ran when it wrote the later one: by
+/// both, it began in the same second.
+fn is_of_one_process(earlier: &str, later: &str) -> bool {
+    let clocks = |text: &str| {
+        let now = first_number(pattern!(r#""timestamp"\s*:\s*(\d+)"#), text)?;
+        let elapsed = first_number(pattern!(r#""elapsed"\s*:\s*(\d+)"#), text)?;
+        Some((now - elapsed, elapsed))
+    };
+    match (clocks(earlier), clocks(later)) {
+        (Some((began, elapsed)), Some((again, longer))) => longer > elapsed && (again - began).abs() <= 1.0,
+        _ => false,
+    }
 }
 
 /// Splits the text of fio into the groups of its runs, each named by its first job. The jobs of a
@@ -284,9 +326,8 @@ fn intel_linpack(text: &str) -> Vec<Piece<'_>> {
             found.push(Piece {
                 line: number + 1,
                 text: &text[start - whole.len()..start],
-                name: None,
                 heading,
-                point: None,
+                ..Piece::default()
             });
         }
     }
@@ -320,9 +361,7 @@ fn sysbench(text: &str) -> Vec<Piece<'_>> {
 fn lines(text: &str) -> Vec<Piece<'_>> {
     let text = text.trim_start_matches('\u{feff}');
     let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    numbered
-        .map(|(number, text)| Piece { line: number + 1, text, name: None, heading: None, point: None })
-        .collect()
+    numbered.map(|(number, text)| Piece { line: number + 1, text, ..Piece::default() }).collect()
 }
 
 /// A run is named by its columns before the value.

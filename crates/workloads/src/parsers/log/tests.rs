@@ -219,9 +219,12 @@ fn boot_times_are_read_from_the_start_and_from_the_call() {
     assert_eq!(fault("boot-times", "from_call", None, &cut).0, Some(3));
 }
 
+/// The JSON of a run of fio 3.33: the ramp, then the group `measured`.
+const JSON: &str = include_str!("../../../testdata/fio-3.33-randread.json");
+
 #[test]
-fn json_of_fio_is_one_run() {
-    let text = include_str!("../../../testdata/fio-3.33-randread.json");
+fn json_of_fio_is_named_by_its_last_group() {
+    let text = JSON;
     assert_eq!(values("fio", "iops", None, text).len(), 1);
     assert_eq!(values("fio", "iops", Some("measured"), text), values("fio", "read_iops", None, text));
     assert!(fault("fio", "iops", Some("other"), text).1.contains("none of its 1 runs"));
@@ -231,6 +234,52 @@ fn json_of_fio_is_one_run() {
     let early = text.replace("\"bw_bytes\"", "\"other\"");
     let [bytes, kib] = [text, &early].map(|text| values("fio", "bandwidth", None, text)[0]);
     assert!(bytes != kib && (bytes / kib - 1.0).abs() < 1e-3, "{bytes} {kib}");
+}
+
+#[test]
+fn reports_of_fio_in_json_are_runs_of_their_own() {
+    // A warning may precede a report (`2>&1`).
+    let text = format!("fio: this is a warning\n{JSON}").repeat(10);
+    let one = values("fio", "iops", None, JSON)[0];
+    assert_eq!(values("fio", "iops", None, &text), [one; 10]);
+    assert_eq!(values("fio", "iops", Some("measured"), &text).len(), 10);
+    let runs = logged_runs("fio", "iops", None, &text).unwrap();
+    let lines = JSON.lines().count() + 1;
+    assert_eq!((runs[0].line, runs[1].line), (2, lines + 2));
+    // A run that is cut off may have had any name.
+    let cut = &text[..text.len() - JSON.len() / 2];
+    for section in [None, Some("measured"), Some("other")] {
+        let (line, message) = fault("fio", "iops", section, cut);
+        assert_eq!((line, message.contains("cut off")), (Some(9 * lines + 2), true), "{section:?}");
+    }
+}
+
+#[test]
+fn the_last_report_of_a_process_counts_in_json_too() {
+    assert!(JSON.contains("\"timestamp\" : 1795344824,") && JSON.contains("\"elapsed\" : 2,"));
+    let after = |seconds: u32, began: u32| {
+        JSON.replace("\"elapsed\" : 2,", &format!("\"elapsed\" : {seconds},"))
+            .replace("\"timestamp\" : 1795344824,", &format!("\"timestamp\" : {},", began + seconds))
+    };
+    let lines = JSON.lines().count();
+    let began_at = |text: &str| -> Vec<usize> {
+        logged_runs("fio", "iops", None, text).unwrap().iter().map(|run| run.line / lines).collect()
+    };
+    let one = [after(10, 1000), after(20, 1001), after(30, 1000)].concat();
+    assert_eq!(began_at(&one), [2], "one run, whose last report begins after two others");
+    let two = [after(10, 1000), after(30, 1000), after(10, 1032), after(30, 1032)].concat();
+    assert_eq!(began_at(&two), [1, 3]);
+    let short = [after(1, 1000), after(1, 1001)].concat();
+    assert_eq!(began_at(&short), [0, 1]);
+}
+
+#[test]
+fn versions_of_fio_that_are_not_read_are_named() {
+    let text = include_str!("../../../testdata/fio-3.33.txt");
+    let (line, message) = fault("fio", "iops", None, text);
+    assert_eq!((line, message.contains("text of fio 3")), (Some(5), true), "{message}");
+    let early = JSON.replace("fio-3.33", "fio-2.16").replace("\"clat_ns\"", "\"clat\"");
+    assert!(fault("fio", "iops", None, &early).1.contains("JSON of fio 2"));
 }
 
 #[test]
