@@ -159,7 +159,8 @@ impl<'a> Logs<'a> {
         drawn.command = String::new();
         // These describe how the arm is measured here, which it was not.
         drawn.arms.iter_mut().for_each(|arm| (arm.on, arm.note) = (None, None));
-        drawn.remarks = self.remarks.iter().cloned().chain(of_analysis(&report.analysis)).collect();
+        drawn.remarks =
+            self.remarks.iter().cloned().chain(of_analysis(&experiment, &report.analysis)).collect();
         drawn
     }
 
@@ -173,7 +174,7 @@ impl<'a> Logs<'a> {
                 metric: quantity.id.clone(),
                 params: BTreeMap::new(),
                 statistic: measurand.statistic,
-                best_over: None,
+                best_over: measurand.best_over.clone(),
             }),
             Some(_) => Origin::Text { why: NoValues::NoLogNamed.to_string() },
             None => quantity.from.clone(),
@@ -270,7 +271,7 @@ impl<'a> Logs<'a> {
         Comparison {
             workload: named(quantity, point.map(String::as_str)),
             key: WorkloadKey {
-                params: quantity.sweep.iter().cloned().zip(point.cloned()).collect(),
+                params: quantity.over().cloned().into_iter().zip(point.cloned()).collect(),
                 ..WorkloadKey::named(&quantity.id)
             },
             metric: MetricSpec {
@@ -286,8 +287,8 @@ impl<'a> Logs<'a> {
 
 /// The workload id of a quantity at a point.
 fn named(quantity: &Quantity, point: Option<&str>) -> String {
-    match (&quantity.sweep, point) {
-        (Some(sweep), Some(point)) => format!("{}{{{sweep}={point}}}", quantity.id),
+    match (quantity.over(), point) {
+        (Some(over), Some(point)) => format!("{}{{{over}={point}}}", quantity.id),
         _ => quantity.id.clone(),
     }
 }
@@ -327,6 +328,11 @@ fn of_file(
                 named.value, quantity.id, quantity.unit
             ),
         ));
+    }
+    if let (Some(over), Some(run)) = (quantity.best_over(), runs.iter().find(|run| run.point.is_none())) {
+        let message = format!("the run that begins here does not say its `{over}`");
+        let help = format!("name a log of another parser, or a quantity without `best_over = \"{over}\"`");
+        return Err(fault(LogFault { line: Some(run.line), message, help }));
     }
     let Some((first, last)) = named.runs else { return Ok(runs) };
     let count = runs.len();
@@ -377,7 +383,7 @@ fn by_point(
 ) -> BTreeMap<Option<String>, Vec<f64>> {
     let mut values: BTreeMap<Option<String>, Vec<f64>> = BTreeMap::new();
     for run in runs {
-        let point = run.point.filter(|_| quantity.sweep.is_some());
+        let point = run.point.filter(|_| quantity.over().is_some());
         values.entry(point).or_default().push(run.value);
     }
     values
@@ -405,7 +411,7 @@ fn of_runs(named: &Reanalyse, arm: &str, values: &Values) -> Vec<String> {
 }
 
 /// Limits of the conclusions that the statistics find, and that the paper does not mention.
-fn of_analysis(analysis: &Analysis) -> Vec<String> {
+fn of_analysis(experiment: &Experiment, analysis: &Analysis) -> Vec<String> {
     let mut remarks = Vec::new();
     let once = |cell: &&Cell| cell.n == 1 && cell.environment != analysis.baseline;
     let single: Vec<&str> = analysis.cells.iter().filter(once).map(|cell| cell.workload.as_str()).collect();
@@ -416,7 +422,11 @@ fn of_analysis(analysis: &Analysis) -> Vec<String> {
             distinct.into_iter().collect::<Vec<_>>().join(", ")
         ));
     }
-    for cell in &analysis.cells {
+    // The points from which the best is taken are not results of their own.
+    let is_result = |cell: &&Cell| {
+        experiment.quantity(&cell.key.name).is_none_or(|quantity| quantity.best_over().is_none())
+    };
+    for cell in analysis.cells.iter().filter(is_result) {
         let (Some(overhead), Some(least)) = (cell.overhead, cell.smallest_detectable) else { continue };
         let is_seen = overhead.low > 0.0 || overhead.high < 0.0;
         if !is_seen && least > 0.0 {

@@ -197,6 +197,17 @@ impl Quantity {
         SHARES.iter().any(|(unit, _)| *unit == self.unit)
     }
 
+    /// The parameter whose values are its points: the one that is swept, or over which the best value
+    /// is taken.
+    pub fn over(&self) -> Option<&String> {
+        self.sweep.as_ref().or_else(|| self.best_over())
+    }
+
+    /// The parameter over which the best value is taken.
+    pub fn best_over(&self) -> Option<&String> {
+        self.from.measurand()?.best_over.as_ref()
+    }
+
     /// The factor from its unit to per cent; `None` if it is not a share.
     pub fn to_percent(&self) -> Option<f64> {
         SHARES.iter().find(|(unit, _)| *unit == self.unit).map(|(_, factor)| *factor)

@@ -277,6 +277,15 @@ impl<'a> Measured<'a> {
         if let Some(failure) = self.report.and_then(|report| report.failures.iter().find(is_it)) {
             return Unavailable::Reported(failure.reason.clone());
         }
+        // The best of several points has no cell of its own.
+        if quantity.best_over().is_some() {
+            let mut of_arm = cells.iter().filter(|cell| Some(&cell.environment) == environment);
+            if let Some(reason) =
+                of_arm.find_map(|cell| cell.absent.clone().filter(|_| cell.key.name == workload))
+            {
+                return Unavailable::Reported(reason);
+            }
+        }
         let plan = self.report.and_then(|report| report.plan.as_ref());
         if plan.is_some_and(|plan| plan.workloads.iter().any(|one| one.name == workload)) {
             Unavailable::NotAtThisSize(quantity.id.clone())
@@ -403,20 +412,22 @@ pub(crate) fn statistic_of(quantity: &Quantity) -> Option<Statistic> {
 }
 
 /// The point whose values are best on average over the blocks that all points have, and its values
-/// in these blocks. Taking the best value of each block would favour whatever varies most from
-/// block to block.
+/// in these blocks. Values without a block all count. Taking the best value of each block would
+/// favour whatever varies most from block to block.
 fn best_point(points: Vec<Vec<Observation>>, better: Better) -> Option<(usize, Vec<Observation>)> {
     let mut blocks: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     points.iter().flatten().for_each(|observation| *blocks.entry(observation.block).or_default() += 1);
-    let whole = |observation: &Observation| blocks[&observation.block] == points.len();
+    let whole =
+        |observation: &Observation| observation.block.is_none() || blocks[&observation.block] == points.len();
     let common: Vec<Vec<Observation>> =
         points.iter().map(|values| values.iter().copied().filter(whole).collect()).collect();
-    // Sums of logarithms sort like geometric means, because all points have the same number of
-    // blocks.
-    let cost = |values: &[Observation]| values.iter().map(|o| better.log_cost(o.value)).sum::<f64>();
-    let costs = common.iter().map(|values| cost(values));
-    let (best, _) = costs.enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-    common.into_iter().nth(best).filter(|values| !values.is_empty()).map(|values| (best, values))
+    // Means of logarithms sort like geometric means.
+    let cost = |values: &[Observation]| {
+        let sum = values.iter().map(|o| better.log_cost(o.value)).sum::<f64>();
+        sum / values.len() as f64
+    };
+    let some = common.into_iter().enumerate().filter(|(_, values)| !values.is_empty());
+    some.min_by(|(_, one), (_, other)| cost(one).total_cmp(&cost(other)))
 }
 
 #[cfg(test)]
@@ -439,6 +450,16 @@ mod tests {
         assert_eq!(of(Better::Higher), (1, vec![11.0; 3]));
         assert_eq!(of(Better::Lower), (2, vec![9.0, 9.0, 12.0]));
         assert!(best_point(Vec::new(), Better::Lower).is_none());
+    }
+
+    #[test]
+    fn points_without_blocks_may_differ_in_their_number_of_values() {
+        let point = |values: &[f64]| -> Vec<Observation> {
+            values.iter().map(|value| Observation { block: None, value: *value }).collect()
+        };
+        let points = || vec![point(&[10.0, 14.0]), point(&[13.0]), point(&[9.0, 9.0, 9.0, 9.0])];
+        let of = |better| best_point(points(), better).map(|(best, values)| (best, values.len()));
+        assert_eq!((of(Better::Higher), of(Better::Lower)), (Some((1, 1)), Some((2, 4))));
     }
 
     /// Five equal points on two arms, one of which varies four times as much from block to block:

@@ -319,6 +319,69 @@ fn boot_times_and_disks_of_firecrackers_study_are_read() {
     assert!((found["fc"].0 - 250.5).abs() < 1e-9 && found.len() == 1, "{found:?}");
 }
 
+/// A log of sysbench with a rate for each number of clients.
+fn sysbench(rates: &[(u32, f64)]) -> String {
+    let run = |(clients, rate): &(u32, f64)| {
+        format!(
+            "sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nNumber of threads: {clients}\n\n    \
+             transactions:                        600  ({rate} per sec.)\n         avg:                     10.50ms\n\n"
+        )
+    };
+    rates.iter().map(run).collect()
+}
+
+#[test]
+fn a_peak_is_the_best_point_of_the_logs() {
+    let library = crate::library().unwrap();
+    let study = library.get("felter-2014").unwrap();
+    let table = study.experiments.iter().find(|one| one.name == "table-3").unwrap();
+    let named = table.reanalyse.iter().find(|one| one.quantity == "peak").unwrap();
+    let mut logs = Vec::new();
+    for (arm, files) in &named.files {
+        let share = if arm == "kvm" { 0.5 } else { 1.0 };
+        for (file, run) in files.iter().zip(0u32..) {
+            let rates =
+                [(10, 100), (30, 200), (50, 150)].map(|(at, rate)| (at, f64::from(rate + run) * share));
+            logs.push((format!("{}/{file}", named.folders[0]), sysbench(&rates)));
+        }
+    }
+    let logs: Vec<(&str, String)> = logs.iter().map(|(name, text)| (&**name, text.clone())).collect();
+    let found = of_built_in("felter-2014", "table-3", &logs);
+    for (arm, peak) in [("native", 204.5), ("docker-nat-volume", 204.5), ("kvm", 102.25)] {
+        let (value, runs) = found[arm];
+        assert!((value - peak).abs() < 1e-9 && runs == 10, "{arm}: {value} of {runs}");
+    }
+}
+
+#[test]
+fn a_peak_needs_the_points_of_its_logs() {
+    let peak = STUDY.replacen("metric = \"triad\"", "metric = \"triad\"\nbest_over = \"clients\"", 1);
+    let found = reanalysed(&peak, &good());
+    let message = found.damaged[0].to_string();
+    assert!(message.contains("native.log, line 1: the run that begins here does not say"), "{message}");
+
+    let copies = "[[experiment.reanalyse]]\nquantity = \"copy\"\nparser = \"stream\"\nvalue = \"copy\"\nfolders = [\"flat\"]\n\
+                  files = { docker = [\"docker.copy\"] }\n";
+    let of_sysbench = peak
+        .replace(
+            "parser = \"stream\"\nvalue = \"triad\"",
+            "parser = \"sysbench\"\nvalue = \"transaction_rate\"",
+        )
+        .replacen("unit = \"GB/s\"", "unit = \"op/s\"", 1);
+    let whole = sysbench(&[(1, 10.0), (2, 20.0)]);
+    let logs = [
+        ("native.log", whole.clone()),
+        ("docker.log", whole.replacen("(20 per sec.)", "", 1)),
+        ("kvm.log", sysbench(&[(1, 6.0), (2, 4.0)])),
+        ("docker.copy", log(&[10.0])),
+    ];
+    let found = reanalysed(&format!("{of_sysbench}{copies}"), &logs);
+    let measured = |arm: usize| cell(&found, 0, arm).measured.as_ref().map(|number| number.value);
+    assert_eq!((measured(0), measured(1), measured(2)), (Some(20.0), None, Some(6.0)));
+    let missing = cell(&found, 0, 1).missing.as_ref().unwrap();
+    assert!(missing.contains("docker.log, line 8") && missing.contains("cut off"), "{missing}");
+}
+
 /// Only users who have the logs would notice a parser or a field that does not exist.
 #[test]
 fn the_built_in_studies_name_parsers_and_fields_of_their_units() {
