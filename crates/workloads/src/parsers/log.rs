@@ -45,6 +45,8 @@ impl LogFault {
 struct Form {
     parser: &'static str,
     split: fn(&str) -> Vec<Piece<'_>>,
+    /// Words that stand at the end of a run, and never before the first.
+    ends: &'static [&'static str],
     /// Why a run is not a measurement.
     fault: fn(&Parser, &Piece<'_>) -> Option<&'static str>,
 }
@@ -61,21 +63,44 @@ struct Piece<'a> {
     point: Option<String>,
     /// Whether it is cut off in such a way that it may be of any name, so every section has it.
     cut: bool,
+    /// Whether a later report of the same process takes its place.
+    stale: bool,
 }
 
 const FORMS: &[Form] = &[
-    Form { parser: "stream", split: stream, fault: |parser, piece| checked(parser, piece, "validates") },
-    Form { parser: "fio", split: fio, fault: fio_fault },
+    Form {
+        parser: "stream",
+        split: stream,
+        ends: &["Solution Validates", "Failed Validation"],
+        fault: |parser, piece| checked(parser, piece, "validates"),
+    },
+    Form {
+        parser: "fio",
+        split: fio,
+        ends: &[": total=r=", "Run status group ", "\"jobname\"", "\"disk_util\""],
+        fault: fio_fault,
+    },
     Form {
         parser: "random-access",
         split: random_access,
+        ends: &[" locations ("],
         fault: |parser, piece| checked(parser, piece, "few_errors"),
     },
-    Form { parser: "intel-linpack", split: intel_linpack, fault: residuals },
-    Form { parser: "redis-benchmark", split: redis_benchmark, fault: |_, _| None },
-    Form { parser: "sysbench", split: sysbench, fault: |_, _| None },
-    Form { parser: "csv", split: csv, fault: |_, _| None },
-    Form { parser: "boot-times", split: lines, fault: |_, _| None },
+    Form {
+        parser: "intel-linpack",
+        split: intel_linpack,
+        ends: &["Performance Summary", "Residual checks "],
+        fault: residuals,
+    },
+    Form {
+        parser: "redis-benchmark",
+        split: redis_benchmark,
+        ends: &[" requests per second"],
+        fault: |_, _| None,
+    },
+    Form { parser: "sysbench", split: sysbench, ends: &["execution time (avg/stddev)"], fault: |_, _| None },
+    Form { parser: "csv", split: csv, ends: &[], fault: |_, _| None },
+    Form { parser: "boot-times", split: lines, ends: &[], fault: |_, _| None },
 ];
 
 /// Parsers whose logs of several runs can be read.
@@ -94,8 +119,8 @@ pub fn log_unit(parser: &str, field: &str) -> Option<&'static str> {
 /// name: the tool's, or, if it gives no names, the line of a script above (`Running ...`).
 ///
 /// # Errors
-/// The parser or field does not exist, a run was cut off or failed its own check, or the log has no
-/// such run.
+/// The parser or field does not exist, the log begins within a run, a run was cut off or failed its
+/// own check, or the log has no such run.
 pub fn logged_runs(
     parser: &str,
     field: &str,
@@ -117,18 +142,30 @@ pub fn logged_runs(
             &format!("name one of: {}", known.join(", ")),
         ));
     }
+    // Editors may put a byte order mark in front, which is not part of the first line.
+    let text = text.trim_start_matches('\u{feff}');
     let pieces = (form.split)(text);
-    if pieces.is_empty() {
+    let Some(first) = pieces.first() else {
         return Err(LogFault::whole(
             format!("it holds no output of {}", parser.name),
             "is it the file of another tool, or was it cut off? fetch it again",
         ));
+    };
+    // A run without its head is not among the pieces, and would shift the numbers of the others.
+    let before = &text[..first.text.as_ptr() as usize - text.as_ptr() as usize];
+    if form.ends.iter().any(|end| before.contains(end)) || parser.value(before, field).is_some() {
+        return Err(LogFault {
+            line: Some(1),
+            message: "the log begins within a run".into(),
+            help: "fetch the file again: its beginning is missing".into(),
+        });
     }
     let is_meant = |piece: &&Piece<'_>| section.is_none_or(|section| piece.cut || piece.is_called(section));
-    let meant: Vec<&Piece<'_>> = pieces.iter().filter(is_meant).collect();
+    let runs: Vec<&Piece<'_>> = pieces.iter().filter(|piece| !piece.stale).collect();
+    let meant: Vec<&Piece<'_>> = runs.iter().copied().filter(is_meant).collect();
     if let (true, Some(section)) = (meant.is_empty(), section) {
         return Err(LogFault::whole(
-            format!("none of its {} runs is called `{section}`", pieces.len()),
+            format!("none of its {} runs is called `{section}`", runs.len()),
             "is it the file of another experiment, or was it cut off? fetch it again",
         ));
     }
@@ -243,11 +280,11 @@ fn fio(text: &str) -> Vec<Piece<'_>> {
 /// process (`status-interval`) the last counts.
 fn fio_json(text: &str) -> Vec<Piece<'_>> {
     // Only the brace around a whole report begins its line.
-    let begins = pattern!(r#"(?m)^\{\s*""#);
+    let begins = pattern!(r#"(?m)^\{\s*(?:"|\z)"#);
     let mut runs: Vec<Piece<'_>> = Vec::new();
     for (piece, _) in pieces(text, begins) {
-        if runs.last().is_some_and(|before| is_of_one_process(before.text, piece.text)) {
-            runs.pop();
+        if let Some(before) = runs.last_mut() {
+            before.stale = is_of_one_process(before.text, piece.text);
         }
         let name = fio_groups(piece.text).pop().map(|group| group.name);
         runs.push(Piece { cut: name.is_none(), name, ..piece });
@@ -280,7 +317,7 @@ fn fio_text(text: &str) -> Vec<Piece<'_>> {
     let status = pattern!(r"(?m)^Run status group ");
     // Each group with its id and the process of its first job.
     let mut groups: Vec<(Piece<'_>, Option<&str>, Option<String>)> = Vec::new();
-    // The number of groups of earlier runs, and the text of the job before.
+    // The number of groups of earlier reports, and the text of the job before.
     let (mut earlier, mut before) = (0, "");
     for (piece, id) in pieces(text, begins) {
         let is_listed = list_of_jobs.is_match(before);
@@ -293,11 +330,11 @@ fn fio_text(text: &str) -> Vec<Piece<'_>> {
             }
             _ => {
                 let process = point(piece.text, process);
-                let mut of_run = groups[earlier..].iter();
-                let again = is_ended && !is_listed;
-                if again && of_run.any(|(_, known, by)| *known == id && *by == process) {
-                    groups.truncate(earlier);
-                } else if is_ended {
+                if is_ended {
+                    let of_run = &mut groups[earlier..];
+                    if !is_listed && of_run.iter().any(|(_, known, by)| *known == id && *by == process) {
+                        of_run.iter_mut().for_each(|(group, ..)| group.stale = true);
+                    }
                     earlier = groups.len();
                 }
                 let name = piece.text.split(": (groupid=").next().map(str::to_string);
@@ -357,9 +394,8 @@ fn sysbench(text: &str) -> Vec<Piece<'_>> {
         .collect()
 }
 
-/// Every line that is not empty. A byte order mark is not part of the first line.
+/// Every line that is not empty.
 fn lines(text: &str) -> Vec<Piece<'_>> {
-    let text = text.trim_start_matches('\u{feff}');
     let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     numbered.map(|(number, text)| Piece { line: number + 1, text, ..Piece::default() }).collect()
 }

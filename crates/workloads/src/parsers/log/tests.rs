@@ -51,6 +51,47 @@ fn a_run_that_was_cut_off_or_failed_is_pointed_at() {
     assert!(fault("stream", "triad", None, &mangled).1.contains("cut off"));
 }
 
+/// A run whose head is lost would be missed, and the runs after it counted in its place.
+#[test]
+fn a_log_that_begins_within_a_run_is_refused() {
+    let stream = [stream_run("Mon", 2.0), stream_run("Tue", 3.0)].concat();
+    let fio = [fio_group(0, "fill", 1, 5), fio_group(1, "read", 1, 100)].concat();
+    let gups = |rate: f64| {
+        format!(
+            "Main table size   = 2^10 = 1000 words\n{rate} Billion(10^9) Updates    per second [GUP/s]\nFound 0 errors in 1000 locations (passed).\n"
+        )
+    };
+    let gups = [gups(0.5), gups(0.25)].concat();
+    let redis = "====== GET ======\n  500 requests completed in 0.01 seconds\n  4 parallel clients\n\n600.5 requests per second\n\n"
+        .repeat(2);
+    let sysbench = "sysbench 0.4.12:\n\nNumber of threads: 10\n    transactions:  600  (9.5 per sec.)\n    \
+                    execution time (avg/stddev):   59.8/0.00\n"
+        .repeat(2);
+    let linpack =
+        "Size LDA Align. Time(s) GFlops Residual Residual(norm) Check\n900 900 1 2.0 20.5 1e-9 3e-2 pass\n\n\
+                   Performance Summary (GFlops)\n\nResidual checks PASSED\n"
+            .repeat(2);
+    for (parser, field, text, lost) in [
+        ("stream", "triad", &stream, "Triad"),
+        ("fio", "iops", &fio, "  read"),
+        ("fio", "iops", &fio, "     issued"),
+        ("fio", "iops", &JSON.repeat(2), "  \"jobs\""),
+        ("random-access", "rate", &gups, "0.5 Billion"),
+        ("random-access", "rate", &gups, "Found"),
+        ("redis-benchmark", "rate", &redis, "  4"),
+        ("sysbench", "transaction_rate", &sysbench, "Number"),
+        ("sysbench", "transaction_rate", &sysbench, "    execution"),
+        ("intel-linpack", "last_rate", &linpack, "900"),
+    ] {
+        let whole = values(parser, field, None, text).len();
+        let rest = &text[text.find(lost).unwrap()..];
+        let (line, message) = fault(parser, field, None, rest);
+        assert_eq!((line, message.as_str()), (Some(1), "the log begins within a run"), "{parser} {lost}");
+        let marked = format!("\u{feff}{text}");
+        assert_eq!(values(parser, field, None, &marked).len(), whole, "{parser}");
+    }
+}
+
 fn fio_group(id: u32, name: &str, jobs: u32, iops: u32) -> String {
     let job = format!(
         "{name}: (groupid={id}, jobs=1): err= 0: pid=7\n  read : io=4096KB, bw=100KB/s, iops={iops} , runt= 1000msec\n    \
@@ -252,6 +293,8 @@ fn reports_of_fio_in_json_are_runs_of_their_own() {
         let (line, message) = fault("fio", "iops", section, cut);
         assert_eq!((line, message.contains("cut off")), (Some(9 * lines + 2), true), "{section:?}");
     }
+    let (line, message) = fault("fio", "iops", Some("measured"), &format!("{JSON}{{\n"));
+    assert_eq!((line, message.contains("cut off")), (Some(lines), true));
 }
 
 #[test]
