@@ -99,8 +99,13 @@ const FORMS: &[Form] = &[
         fault: |_, _| None,
     },
     Form { parser: "sysbench", split: sysbench, ends: &["execution time (avg/stddev)"], fault: |_, _| None },
-    Form { parser: "csv", split: csv, ends: &[], fault: |_, _| None },
-    Form { parser: "boot-times", split: lines, ends: &[], fault: |_, _| None },
+    Form { parser: "csv", split: csv, ends: &[], fault: cut_line },
+    Form {
+        parser: "boot-times",
+        split: |text| lines(text, |line| line.split_whitespace().count()),
+        ends: &[],
+        fault: cut_line,
+    },
 ];
 
 /// Parsers whose logs of several runs can be read.
@@ -219,6 +224,10 @@ fn fio_fault(parser: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
         }
     }
     Some(why)
+}
+
+fn cut_line(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
+    piece.cut.then_some("was cut off within its line")
 }
 
 /// The verdict of a solution, which is at the end of its line.
@@ -394,16 +403,31 @@ fn sysbench(text: &str) -> Vec<Piece<'_>> {
         .collect()
 }
 
-/// Every line that is not empty.
-fn lines(text: &str) -> Vec<Piece<'_>> {
+/// Every line that is not empty. The last one is cut off if it has no line end and is shorter than a
+/// line can be: it has fewer columns than any other, or its exponent fewer digits.
+fn lines(text: &str, columns: fn(&str) -> usize) -> Vec<Piece<'_>> {
     let numbered = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    numbered.map(|(number, text)| Piece { line: number + 1, text, ..Piece::default() }).collect()
+    let mut found: Vec<Piece<'_>> =
+        numbered.map(|(number, text)| Piece { line: number + 1, text, ..Piece::default() }).collect();
+    if let ([others @ .., last], false) = (&mut found[..], text.ends_with('\n')) {
+        let few = others.iter().map(|other| columns(other.text)).min();
+        let short = others.iter().filter_map(|other| digits_of_exponent(other.text)).min();
+        last.cut = few.is_some_and(|few| columns(last.text) < few)
+            || short.zip(digits_of_exponent(last.text)).is_some_and(|(short, digits)| digits < short);
+    }
+    found
+}
+
+/// The number of digits in the exponent with which a line ends.
+fn digits_of_exponent(line: &str) -> Option<usize> {
+    pattern!(r"\d[eE][+-]?(\d+)\s*$").captures(line).map(|found| found[1].len())
 }
 
 /// A run is named by its columns before the value.
 fn csv(text: &str) -> Vec<Piece<'_>> {
     let name = |line: &str| line.rsplit_once(',').map(|(names, _)| names.trim().to_string());
-    lines(text).into_iter().map(|piece| Piece { name: name(piece.text), ..piece }).collect()
+    let lines = lines(text, |line| line.matches(',').count());
+    lines.into_iter().map(|piece| Piece { name: name(piece.text), ..piece }).collect()
 }
 
 /// Whether the values of a field are in this unit, or in one with another prefix.

@@ -252,6 +252,25 @@ fn values_of_a_table_are_called_by_their_other_columns() {
 }
 
 #[test]
+fn a_table_that_ends_within_a_line_is_refused() {
+    let text = "bare,4096,2.5e-06\nrunc,4096,3.5e-06\nrunc,4096,4.5e-06";
+    assert_eq!(values("csv", "seconds", Some("runc,4096"), text), [3.5e-6, 4.5e-6]);
+    // The end of the value, and the value with the name.
+    for lost in [1, 9] {
+        let cut = &text[..text.len() - lost];
+        for section in [None, Some("bare,4096"), Some("runc,4096")] {
+            let (line, message) = fault("csv", "seconds", section, cut);
+            assert_eq!((line, message.contains("within its line")), (Some(3), true), "{cut} {section:?}");
+        }
+    }
+    // Not all programs write two digits of an exponent.
+    let short = text.replace("3.5e-06", "3.5e-6").replace("4.5e-06", "4.5e-6");
+    assert_eq!(values("csv", "seconds", Some("runc,4096"), &short), [3.5e-6, 4.5e-6]);
+    assert_eq!(fault("boot-times", "from_start", None, "161000 106\n162000 110\n163").0, Some(3));
+    assert_eq!(values("boot-times", "from_start", None, "161000\n162000"), [0.161, 0.162]);
+}
+
+#[test]
 fn boot_times_are_read_from_the_start_and_from_the_call() {
     let text = "161000 106\n\n162000 110\n";
     assert_eq!(values("boot-times", "from_start", None, text), [0.161, 0.162]);
