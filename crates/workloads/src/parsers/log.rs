@@ -197,10 +197,22 @@ impl Piece<'_> {
     fn is_called(&self, section: &str) -> bool {
         match (&self.name, self.heading) {
             (Some(name), _) => name == section,
-            (None, Some(heading)) => heading.contains(section),
+            (None, Some(heading)) => has_words(heading, section),
             (None, None) => false,
         }
     }
+}
+
+/// Whether a line has these words, not only as a part of others: `numa=1` is not in `numa=16`.
+fn has_words(line: &str, words: &str) -> bool {
+    let is_inside = |one: Option<char>, other: Option<char>| {
+        one.is_some_and(char::is_alphanumeric) && other.is_some_and(char::is_alphanumeric)
+    };
+    line.match_indices(words).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + words.len()..]);
+        !is_inside(before.chars().next_back(), words.chars().next())
+            && !is_inside(words.chars().next_back(), after.chars().next())
+    })
 }
 
 /// Why a run with its own verdict is not a measurement.
@@ -259,9 +271,11 @@ fn pieces<'a>(text: &'a str, begins: &Regex) -> Vec<(Piece<'a>, Option<&'a str>)
 }
 
 /// The last line that a script printed in a text, such as `Running stream with numaopts ...,
-/// started at ...`.
+/// started at ...`. Two lines of sysbench look alike.
 fn heading(before: &str) -> Option<&str> {
-    before.lines().rfind(|line| line.starts_with("Running "))
+    let of_sysbench =
+        |line: &str| line.starts_with("Running the test with ") || line.trim_end().ends_with(" OLTP test");
+    before.lines().rfind(|line| line.starts_with("Running ") && !of_sysbench(line))
 }
 
 /// The first group of a pattern.
@@ -397,8 +411,11 @@ fn redis_benchmark(text: &str) -> Vec<Piece<'_>> {
 fn sysbench(text: &str) -> Vec<Piece<'_>> {
     let begins = pattern!(r"(?m)^sysbench \d");
     let threads = pattern!(r"(?m)^Number of threads: (\d+)");
+    // Commands that prepare or remove the tables of a test are no runs.
+    let tables = pattern!(r"(?m)^(?:Creating|Dropping) table ");
     pieces(text, begins)
         .into_iter()
+        .filter(|(piece, _)| threads.is_match(piece.text) || !tables.is_match(piece.text))
         .map(|(piece, _)| Piece { point: point(piece.text, threads), ..piece })
         .collect()
 }

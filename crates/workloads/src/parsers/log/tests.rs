@@ -237,6 +237,29 @@ fn points_of_sysbench_are_its_threads() {
 }
 
 #[test]
+fn runs_of_sysbench_have_the_headings_of_their_script() {
+    let run = |heading: &str, rate: f64| {
+        format!(
+            "Running {heading}\nsysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nRunning the test with following options:\n\
+             Number of threads: 10\n\nDoing OLTP test.\nRunning mixed OLTP test\n    \
+             transactions:                        600  ({rate} per sec.)\n\n"
+        )
+    };
+    let text = [run("numa=16, 11 threads", 1.0), run("numa=1, 1 threads", 2.0)].concat();
+    for section in ["numa=1", "1 threads", "Running numa=1,"] {
+        assert_eq!(values("sysbench", "transaction_rate", Some(section), &text), [2.0], "{section}");
+    }
+    assert_eq!(values("sysbench", "transaction_rate", Some("=16"), &text), [1.0]);
+    assert!(fault("sysbench", "transaction_rate", Some("OLTP"), &text).1.contains("is called `OLTP`"));
+    // The command that makes the tables is not a run; one that was cut off is.
+    let prepare = "sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nCreating table 'sbtest'...\n\
+                   Creating 2000000 records in table 'sbtest'...\n";
+    assert_eq!(values("sysbench", "transaction_rate", None, &format!("{prepare}{text}")), [1.0, 2.0]);
+    let cut = format!("{text}sysbench 0.4.12:  multi-threaded system");
+    assert!(fault("sysbench", "transaction_rate", None, &cut).1.contains("cut off"));
+}
+
+#[test]
 fn values_of_a_table_are_called_by_their_other_columns() {
     let text = "\u{feff}bare,4096,2.5e-06\r\nrunc,4096,3.5E-06\n\nrunc,16384,9\nrunc,4096,4.5e-06";
     assert_eq!(values("csv", "seconds", Some("bare,4096"), text), [2.5e-6]);
