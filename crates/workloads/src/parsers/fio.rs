@@ -20,7 +20,7 @@ pub(super) const PARSER: Parser = Parser {
         ("read_latency_mean", "s", |text| last(text)?.read.latency_mean_s),
         ("write_latency_mean", "s", |text| last(text)?.write.latency_mean_s),
         ("latency_mean", "s", |text| last(text)?.together().latency_mean_s),
-        // In text only; the histograms of JSON give the quantiles over all blocks.
+        // In text with a single table only; the histograms of JSON give the quantiles over all blocks.
         ("completion_p10", "s", |text| completion_percentile(text, "10.00")),
         ("completion_p50", "s", |text| completion_percentile(text, "50.00")),
         ("completion_p90", "s", |text| completion_percentile(text, "90.00")),
@@ -40,6 +40,7 @@ pub(super) const PARSER: Parser = Parser {
         ("read_completion", |text| histogram(&last(text)?.read.completion_ns)),
         ("write_completion", |text| histogram(&last(text)?.write.completion_ns)),
     ],
+    refused: |text, field| field.starts_with("completion_").then(|| text::no_percentile(text)).flatten(),
     ..Parser::PLAIN
 };
 

@@ -187,9 +187,17 @@ fn run(form: &Form, parser: &Parser, field: &str, piece: &Piece<'_>) -> Result<L
     if let Some(why) = (form.fault)(parser, piece) {
         return Err(fault(format!("the run that begins here {why}")));
     }
-    match parser.value(piece.text, field).filter(|value| value.is_finite() && *value > 0.0) {
-        Some(value) => Ok(LoggedRun { line: piece.line, point: piece.point.clone(), value }),
-        None => Err(fault(format!("the run that begins here has no `{field}`: it was cut off"))),
+    match parser.value(piece.text, field) {
+        Some(value) if value.is_finite() && value > 0.0 => {
+            Ok(LoggedRun { line: piece.line, point: piece.point.clone(), value })
+        }
+        Some(value) => Err(fault(format!(
+            "the `{field}` of the run that begins here is {value}, which is no measurement"
+        ))),
+        None => {
+            let why = (parser.refused)(piece.text, field).unwrap_or_else(|| "it was cut off".into());
+            Err(fault(format!("the run that begins here has no `{field}`: {why}")))
+        }
     }
 }
 

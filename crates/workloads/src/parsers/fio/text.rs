@@ -76,10 +76,22 @@ impl Reading {
     }
 }
 
-/// A percentile from the last table of completions, seconds.
+/// The heads of the tables of completions: one for each direction of each job.
+fn tables(text: &str) -> impl Iterator<Item = Captures<'_>> {
+    pattern!(r"(?m)^\s+clat percentiles \((usec|msec)\):\s*$").captures_iter(text)
+}
+
+/// Why no percentile of completions is that of all operations.
+pub(super) fn no_percentile(text: &str) -> Option<String> {
+    let several = tables(text).nth(1).is_some();
+    several.then(|| "reads and writes, or several jobs, have percentiles of their own".into())
+}
+
+/// A percentile from the only table of completions, seconds.
 pub(super) fn completion_percentile(text: &str, percentile: &str) -> Option<f64> {
     let entry = pattern!(r"([\d.]+)th=\[\s*(\d+)\]");
-    let table = pattern!(r"(?m)^\s+clat percentiles \((usec|msec)\):\s*$").captures_iter(text).last()?;
+    let mut tables = tables(text);
+    let table = tables.next().filter(|_| tables.next().is_none())?;
     let unit = if &table[1] == "usec" { 1e-6 } else { 1e-3 };
     let rows =
         text[table.get(0)?.end()..].lines().skip(1).take_while(|line| line.trim_start().starts_with('|'));

@@ -111,13 +111,16 @@ fn groups_of_fio_are_called_by_their_names() {
     assert_eq!(values("fio", "iops", Some("fill"), &text), [5.0]);
     assert_eq!(values("fio", "iops", Some("read"), &text), [300.0], "three jobs of a group together");
     let near = |field: &str, seconds: f64| {
-        let found = values("fio", field, Some("read"), &text)[0];
+        let found = values("fio", field, Some("fill"), &text)[0];
         assert!((found - seconds).abs() < 1e-12, "{field}: {found}");
     };
     near("completion_p10", 12e-6);
     near("completion_p50", 250e-6);
     near("completion_p999", 1000e-6);
-    assert!(fault("fio", "completion_p90", Some("read"), &text).1.contains("no `completion_p90`"));
+    assert!(fault("fio", "completion_p90", Some("fill"), &text).1.contains("no `completion_p90`"));
+    let (_, message) = fault("fio", "completion_p50", Some("read"), &text);
+    assert!(message.contains("have percentiles of their own"), "{message}");
+    assert!(fault("fio", "write_iops", Some("read"), &text).1.contains("is 0, which is no measurement"));
     let cut = text.rsplit_once("issued").unwrap().0;
     assert_eq!(values("fio", "iops", Some("fill"), cut), [5.0], "what was whole before is whole");
     let (line, message) = fault("fio", "iops", Some("read"), cut);
