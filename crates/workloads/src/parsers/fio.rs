@@ -20,7 +20,8 @@ pub(super) const PARSER: Parser = Parser {
         ("read_latency_mean", "s", |text| last(text)?.read.latency_mean_s),
         ("write_latency_mean", "s", |text| last(text)?.write.latency_mean_s),
         ("latency_mean", "s", |text| last(text)?.together().latency_mean_s),
-        // In text with a single table only; the histograms of JSON give the quantiles over all blocks.
+        // In text with a single table only. The histograms of JSON give the quantiles over all
+        // blocks.
         ("completion_p10", "s", |text| completion_percentile(text, "10.00")),
         ("completion_p50", "s", |text| completion_percentile(text, "50.00")),
         ("completion_p90", "s", |text| completion_percentile(text, "90.00")),

@@ -99,7 +99,7 @@ const FORMS: &[Form] = &[
         fault: |_, _| None,
     },
     Form { parser: "sysbench", split: sysbench, ends: &["execution time (avg/stddev)"], fault: |_, _| None },
-    Form { parser: "csv", split: csv, ends: &[], fault: cut_line },
+    Form { parser: "csv", split: csv, ends: &[], fault: semicolons },
     Form {
         parser: "boot-times",
         split: |text| lines(text, |line| line.split_whitespace().count()),
@@ -244,6 +244,13 @@ fn fio_fault(parser: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
         }
     }
     Some(why)
+}
+
+/// Why a line of a table is not a measurement. Where semicolons separate the columns, a comma may
+/// be the decimal point.
+fn semicolons(parser: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
+    let why = "has semicolons, and only commas separate columns";
+    cut_line(parser, piece).or_else(|| piece.text.contains(';').then_some(why))
 }
 
 fn cut_line(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {

@@ -38,7 +38,7 @@ pub struct StreamRun {
 /// STREAM's MB and GB are decimal: it multiplies bytes per second by 1e-6 (1e-9).
 pub fn stream_runs(text: &str) -> Vec<StreamRun> {
     let header = pattern!(r"^Function\s+(?:Best )?Rate \(?([MG])B/s\)?");
-    let rate = pattern!(r"^(Copy|Scale|Add|Triad):\s+([0-9.eE+-]+)");
+    let rate = pattern!(r"^(Copy|Scale|Add|Triad):\s+([0-9.eE+-]+)(?:\s|$)");
     let size = pattern!(r"^Array size = ([0-9]+)");
     let mut runs: Vec<StreamRun> = Vec::new();
     let mut array_elements = None;
@@ -134,6 +134,12 @@ mod tests {
         // The verdict of one run does not count for the run before it.
         let first_is_mute = GIGABYTES.replacen("Solution Validates", "", 1);
         assert_eq!(stream_runs(&first_is_mute)[0].validates, None);
+    }
+
+    #[test]
+    fn a_part_of_a_number_is_no_rate() {
+        assert!(MEGABYTES.contains("12345.6"));
+        assert_eq!(stream_runs(&MEGABYTES.replace("12345.6", "12,345.6")), []);
     }
 
     #[test]

@@ -275,6 +275,7 @@ fn values_of_a_table_are_called_by_their_other_columns() {
     let cut = text.replace("3.5E-06", "x");
     assert_eq!(fault("csv", "seconds", Some("runc,4096"), &cut).0, Some(2));
     assert!(fault("csv", "seconds", None, "\n").1.contains("no output of csv"));
+    assert!(fault("csv", "seconds", None, "runc;4096;3,5\n").1.contains("has semicolons"));
 }
 
 #[test]
