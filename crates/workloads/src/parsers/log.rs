@@ -5,8 +5,8 @@
 //! log --split--> the text of each run --the tool's parser--> a value of each
 //! ```
 //!
-//! A fault in one run makes the whole log unusable, because the choice of the remaining runs could
-//! depend on their results.
+//! A fault in one run makes all runs of its name in the log unusable, because the choice of the
+//! remaining runs could depend on their results.
 
 use super::{Parser, find, fio_groups, first_number};
 use regex::Regex;
