@@ -181,7 +181,7 @@ fn run(form: &Form, parser: &Parser, field: &str, piece: &Piece<'_>) -> Result<L
     let fault = |message: String| LogFault {
         line: Some(piece.line),
         message,
-        help: "fetch the file again; a run that is damaged in the original takes the whole log with it"
+        help: "fetch the file again; a run that is damaged in the original takes those of its name with it"
             .into(),
     };
     if let Some(why) = (form.fault)(parser, piece) {
