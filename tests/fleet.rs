@@ -223,7 +223,7 @@ fn a_lost_connection_loses_no_trial() {
     machine.link("down");
     wait_until("the end of the fleet", || child.try_wait().unwrap().is_some());
     let said = stage.spawned_said();
-    assert!(said.contains("a connection to root@") && said.contains("weigh fleet --resume"), "{said}");
+    assert!(said.contains("cannot connect to root@") && said.contains("weigh fleet --resume"), "{said}");
     assert_eq!(state(&stage.json("show f --format json"), "a").0, "failed", "{said}");
     machine.link("up");
     stage.stdout("fleet --resume f");

@@ -34,9 +34,9 @@ const DEADLINE: Duration = Duration::from_secs(45 * 60);
 
 /// Why an arm may be left out: a part of the reason, and its kind.
 const OF_ARMS: &[(&str, &str)] = &[
-    ("working KVM", "no KVM"),
-    ("a KVM that gVisor", "no KVM"),
-    ("of the Docker engine", "a runtime that the engine does not know"),
+    ("KVM does not work", "no KVM"),
+    ("gVisor's guests do not start under KVM", "no KVM"),
+    ("the Docker engine has no runtime", "a runtime that the engine does not know"),
     ("containerd-shim-kata", "no Kata Containers"),
     ("a machine of yours that weigh cannot make", "a machine to be named"),
     ("there is no loader.elf", "an image to be named"),

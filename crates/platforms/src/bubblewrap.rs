@@ -83,8 +83,8 @@ impl Platform for Bubblewrap {
         };
         let overlay = setting(self, &request.environment, "storage") == "overlay";
         if overlay && !host.is_root {
-            return Err(PlatformError::missing(
-                "the right to mount an overlay for a sandbox",
+            return Err(PlatformError::unavailable(
+                "mounting an overlay for a sandbox requires root",
                 "run as root, or with `storage=volume`",
             ));
         }

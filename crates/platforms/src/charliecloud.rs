@@ -78,8 +78,11 @@ fn make(making: &LaunchContext<'_>) -> Result<LaunchSpec> {
 fn pair(source: &Path, target: &Path) -> Result<OsString> {
     let has_colon = |path: &&Path| path.as_os_str().as_encoded_bytes().contains(&b':');
     if let Some(path) = [source, target].into_iter().find(has_colon) {
-        let what = format!("a way to tell ch-run of {}, which has a colon in it", path.display());
-        return Err(PlatformError::missing(what, "start weigh in a directory without a colon in its name"));
+        let reason = format!("ch-run takes no path with a colon, as in {}", path.display());
+        return Err(PlatformError::unavailable(
+            reason,
+            "start weigh in a directory without a colon in its name",
+        ));
     }
     let mut pair = source.as_os_str().to_os_string();
     pair.push(":");
@@ -95,6 +98,6 @@ mod tests {
     fn a_colon_ends_a_path_for_ch_run() {
         assert_eq!(pair(Path::new("/work/0"), Path::new("/tmp/mine")).unwrap(), "/work/0:/tmp/mine");
         let error = pair(Path::new("/work/0"), Path::new("/tmp/a:b")).unwrap_err();
-        assert!(matches!(&error, PlatformError::Missing { remedy: Some(_), .. }), "{error}");
+        assert!(matches!(&error, PlatformError::Unavailable { remedy: Some(_), .. }), "{error}");
     }
 }

@@ -56,7 +56,7 @@ pub const fn net(words: &'static [&'static str]) -> KeySpec {
 /// Finds the program of a platform: the file that `binary` names, or the installed one.
 ///
 /// # Errors
-/// [`crate::PlatformError::Missing`] with the remedy.
+/// [`crate::PlatformError::Unavailable`] with the remedy.
 pub(crate) fn program(
     platform: &dyn Platform,
     environment: &EnvironmentSpec,
@@ -65,7 +65,7 @@ pub(crate) fn program(
 ) -> crate::Result<PathBuf> {
     let binary = setting(platform, environment, "binary");
     let name = if binary.is_empty() { installed } else { binary };
-    let missing = || crate::PlatformError::missing(format!("the program {name}"), remedy);
+    let missing = || crate::PlatformError::program_missing(name, remedy);
     let found = weigh_host::command::find_program(name).ok_or_else(missing)?;
     // It may be run in another directory.
     found.canonicalize().map_err(crate::PlatformError::io(format!("resolve {name}")))

@@ -216,8 +216,8 @@ impl Docker {
         }
         let info = engine.engine_info()?;
         if !runtime.is_empty() && !info.runtimes.iter().any(|known| known == runtime) {
-            return Err(PlatformError::missing(
-                format!("the runtime `{runtime}` of the Docker engine"),
+            return Err(PlatformError::unavailable(
+                format!("the Docker engine has no runtime `{runtime}`"),
                 format!(
                     "it has {}; add others to `runtimes` in /etc/docker/daemon.json and restart it",
                     info.runtimes.join(", ")
@@ -225,8 +225,8 @@ impl Docker {
             ));
         }
         if user == "mapped" && !info.remaps {
-            return Err(PlatformError::missing(
-                "user namespaces of the Docker engine",
+            return Err(PlatformError::unavailable(
+                "the Docker engine has no user namespaces",
                 "set `userns-remap` to `default` in /etc/docker/daemon.json and restart it",
             ));
         }

@@ -313,8 +313,7 @@ pub(crate) trait Backend: Send + Sized {
     /// Writes the guest to a directory, see [`Guest::save`].
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         let _ = (core, directory);
-        let (what, remedy) = ("a way to save this guest".into(), None);
-        Err(PlatformError::Missing { what, remedy })
+        Err(PlatformError::Unavailable { reason: "this guest cannot be saved".into(), remedy: None })
     }
 
     /// Freezes or thaws the guest. Called only if the guest is not so already.

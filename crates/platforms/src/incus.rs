@@ -161,8 +161,8 @@ impl Manager {
             let work = host.work.join(format!("{}-{}-system", self.name(), request.instance));
             let root = Root::prepare(&ImageSpec::Debian, &host.programs, &work, None);
             let root = root.map_err(|error| {
-                PlatformError::missing(
-                    format!("the image of a system to start ({error})"),
+                PlatformError::unavailable(
+                    format!("there is no image of a system to start: {error}"),
                     "build it with `weigh image build debian`",
                 )
             })?;

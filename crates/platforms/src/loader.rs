@@ -104,8 +104,8 @@ impl RemoteMachine {
         let settled = self.platform.settle(host, &self.environment)?;
         if settled.get("by") == Some("shell") {
             let here = std::env::consts::ARCH;
-            return Err(PlatformError::missing(
-                format!("a probe for {}, which is not Linux on {here},", self.name()),
+            return Err(PlatformError::unavailable(
+                format!("the load generator needs Linux on {here}, which {} is not", self.name()),
                 "name a machine of the same kind as this one",
             ));
         }
@@ -146,20 +146,18 @@ impl RemoteMachine {
 
     fn look(&self, guest: &mut dyn Guest, host_boot: &str) -> Result<LoaderMachine> {
         let facts = guest.session().facts(&[], &[])?;
-        let missing = |what: String, remedy: &str| PlatformError::missing(what, remedy);
         if facts.boot.as_deref() == Some(host_boot) {
-            let what = format!("a separate machine for the load generator ({} is this host)", self.name());
-            return Err(missing(
-                what,
+            return Err(PlatformError::unavailable(
+                format!("{} is this host, not a separate machine for the load generator", self.name()),
                 "leave `--loader` out: a loader on this host has CPUs of its own and is accounted for",
             ));
         }
         if guest.session().get(CPU_TIMES, CPU_TIMES_LIMIT_BYTES).is_err() {
-            let what = format!(
-                "{CPU_TIMES} of {}, which shows when its load generator has no CPU time left,",
+            let reason = format!(
+                "cannot read {CPU_TIMES} of {}, which shows when its load generator has no CPU time left",
                 self.name()
             );
-            return Err(missing(what, "mount /proc there"));
+            return Err(PlatformError::unavailable(reason, "mount /proc there"));
         }
         Ok(LoaderMachine {
             environment: self.environment().to_string(),
@@ -187,8 +185,8 @@ impl RemoteMachine {
             }
             (None, None) => "it does not say where its connection comes from".into(),
         };
-        Err(PlatformError::missing(
-            format!("the address at which {} reaches this host ({why})", self.name()),
+        Err(PlatformError::unavailable(
+            format!("the address at which {} reaches this host is unknown: {why}", self.name()),
             format!("add it to the machine, as in `{ADDRESS}=10.0.0.1`"),
         ))
     }

@@ -185,7 +185,7 @@ struct Programs {
 impl Programs {
     /// Finds the installed programs, or those in the named directory or beside the named program.
     fn find(host: &Host, binary: &str) -> Result<Self> {
-        host.require_root("the right to make containers with lxc")?;
+        host.require_root("LXC containers require root")?;
         let named = Path::new(binary);
         let directory = match (binary.is_empty(), named.is_dir()) {
             (true, _) => None,
@@ -194,14 +194,14 @@ impl Programs {
         };
         let find = |name: &str| {
             let word = directory.map_or_else(|| name.into(), |it| it.join(name).display().to_string());
-            find_program(&word).ok_or_else(|| PlatformError::missing(format!("the program {word}"), REMEDY))
+            find_program(&word).ok_or_else(|| PlatformError::program_missing(&word, REMEDY))
         };
         let beside = directory.map(|it| it.join("../share/lxc/config"));
         let share = beside.filter(|it| it.join("common.conf").is_file()).unwrap_or_else(|| SHARE.into());
         let common = share.join("common.conf");
         if !common.is_file() {
-            let what = format!("LXC's configuration {}", common.display());
-            return Err(PlatformError::missing(what, REMEDY));
+            let reason = format!("LXC has no configuration {}", common.display());
+            return Err(PlatformError::unavailable(reason, REMEDY));
         }
         let (execute, start, attach) = (find("lxc-execute")?, find("lxc-start")?, find("lxc-attach")?);
         Ok(Self { execute, start, attach, share })

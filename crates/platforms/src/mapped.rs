@@ -20,7 +20,7 @@ pub(crate) const MONITOR_USER: u32 = MAPPED.0 + MAPPED.1 - 1;
 /// everybody.
 ///
 /// # Errors
-/// [`PlatformError::Missing`] with what keeps the user away, and the remedy.
+/// [`PlatformError::Unavailable`] with what keeps the user away, and the remedy.
 pub(crate) fn grant_traverse(host: &Host, user: u32, to: &Path) -> Result<()> {
     let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     let cache = CacheDirectory::open().map(|cache| canonical(cache.path()));
@@ -32,19 +32,19 @@ pub(crate) fn grant_traverse(host: &Host, user: u32, to: &Path) -> Result<()> {
     for directory in canonical(to).ancestors().filter(|it| is_closed(it)) {
         let place = directory.display();
         if !own.iter().any(|own| directory.starts_with(own)) {
-            let what = format!(
-                "a way to {} for the root of the guest, who is user {user} on the host ({place} is closed to others),",
+            let reason = format!(
+                "the guest's root (host user {user}) cannot reach {}: {place} does not let other users pass",
                 to.display()
             );
             let remedy =
                 format!("run `chmod o+x {place}`, or set WEIGH_STATE to a directory that all can reach");
-            return Err(PlatformError::missing(what, remedy));
+            return Err(PlatformError::unavailable(reason, remedy));
         }
         private::grant_traverse(directory, user).map_err(|error| {
-            let what = format!(
-                "a file system with access control lists, which would let the root of the guest reach {place} ({error})"
+            let reason = format!(
+                "cannot let the guest's root (host user {user}) pass {place} by an access control list: {error}"
             );
-            PlatformError::missing(what, "set WEIGH_STATE to a directory on one that has them, such as ext4")
+            PlatformError::unavailable(reason, "set WEIGH_STATE to a directory on a file system that has such lists, such as ext4")
         })?;
     }
     Ok(())

@@ -62,8 +62,8 @@ impl Platform for Native {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         if !request.root.host && !host.is_root {
-            return Err(PlatformError::missing(
-                "the right to run natively in an image",
+            return Err(PlatformError::unavailable(
+                "running natively in an image requires root",
                 "run as root, or with `--image host`",
             ));
         }

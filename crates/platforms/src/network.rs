@@ -49,8 +49,8 @@ pub(crate) fn ability(host: &Host, word: &str) -> Result<()> {
     if host.is_root {
         return Ok(());
     }
-    Err(PlatformError::missing(
-        format!("the right to make a network for `net={word}`"),
+    Err(PlatformError::unavailable(
+        format!("a network for `net={word}` requires root"),
         "run as root, or with `net=none`",
     ))
 }
@@ -122,9 +122,7 @@ pub(crate) fn host_changes(word: &str) -> Option<String> {
 impl From<NetworkError> for PlatformError {
     fn from(error: NetworkError) -> Self {
         match error {
-            NetworkError::Missing { program, remedy } => {
-                Self::Missing { what: format!("the program `{program}`"), remedy: Some(remedy.into()) }
-            }
+            NetworkError::Missing { program, remedy } => Self::program_missing(program, remedy),
             other => Self::Network(other),
         }
     }

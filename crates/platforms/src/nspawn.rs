@@ -155,7 +155,7 @@ impl Nspawn {
     }
 
     fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf> {
-        host.require_root("the right to make containers with systemd-nspawn")?;
+        host.require_root("systemd-nspawn containers require root")?;
         common_keys::program(self, environment, "systemd-nspawn", REMEDY)
     }
 }

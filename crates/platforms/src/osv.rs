@@ -194,7 +194,7 @@ fn try_out(
 /// What a run needs of an environment: what to boot, what executes it, and the version that it
 /// reports. The version is determined once and kept beside the run's other files.
 fn prepared(host: &Host, request: &GuestRequest) -> Result<(Boot, Acceleration, String)> {
-    host.require_root("the right to make control groups for OSv")?;
+    host.require_root("OSv requires root")?;
     let boot = Boot::of(request)?.prepare(host)?;
     let acceleration = acceleration(host, request)?;
     let known = host

@@ -118,7 +118,7 @@ pub trait Platform: Send + Sync {
     fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
         let _ = saved;
         let reason = self.restores(host, request).err().map(|error| error.to_string()).unwrap_or_default();
-        Err(PlatformError::Missing { what: format!("a way to restore guests ({reason})"), remedy: None })
+        Err(PlatformError::Unavailable { reason: format!("cannot restore guests: {reason}"), remedy: None })
     }
 
     /// What `prepare` and `launch` would change on the host, one sentence each, for `--dry-run`.
@@ -278,8 +278,7 @@ pub trait Guest: Send {
     /// The guest could not be saved; the error has the end of the tools' output.
     fn save(&mut self, directory: &Path) -> Result<()> {
         let _ = directory;
-        let (what, remedy) = ("a way to save this guest".into(), None);
-        Err(PlatformError::Missing { what, remedy })
+        Err(PlatformError::Unavailable { reason: "this guest cannot be saved".into(), remedy: None })
     }
 
     /// Suspends the guest's processes and returns when they are suspended. Does nothing to a frozen
@@ -349,9 +348,7 @@ impl From<PlatformError> for Availability {
     /// Leaves out the log of a guest that did not start, which does not outlive the caller.
     fn from(error: PlatformError) -> Self {
         match error {
-            PlatformError::Missing { what, remedy } => {
-                Self::Missing { reason: format!("{what} is missing"), remedy }
-            }
+            PlatformError::Unavailable { reason, remedy } => Self::Missing { reason, remedy },
             PlatformError::Launch { platform, reason, .. } => {
                 let error = PlatformError::launch(platform, reason);
                 Self::Missing { reason: error.to_string(), remedy: None }
@@ -381,10 +378,10 @@ pub struct Host {
 }
 
 impl Host {
-    /// Checks that weighbridge is root, for a platform that needs it. `what` names the right that
-    /// is missing otherwise.
-    pub(crate) fn require_root(&self, what: impl Into<String>) -> Result<()> {
-        if self.is_root { Ok(()) } else { Err(PlatformError::missing(what, crate::remedy::AS_ROOT)) }
+    /// Checks that weighbridge is root, for a platform that needs it. Otherwise `reason` is the
+    /// sentence of the error: "LXC containers require root".
+    pub(crate) fn require_root(&self, reason: &str) -> Result<()> {
+        if self.is_root { Ok(()) } else { Err(PlatformError::unavailable(reason, crate::remedy::AS_ROOT)) }
     }
 }
 
@@ -440,11 +437,11 @@ pub type Result<T, E = PlatformError> = std::result::Result<T, E>;
 /// A platform did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum PlatformError {
-    /// Something that the platform needs is not here.
-    #[error("{what} is missing{}", remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
-    Missing {
-        /// What.
-        what: String,
+    /// The platform, or what was asked of it, is not available here.
+    #[error("{reason}{}", remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+    Unavailable {
+        /// Why not, as a sentence: "the program lxc-start is missing".
+        reason: String,
         /// What to do.
         remedy: Option<String>,
     },
@@ -510,9 +507,14 @@ pub enum PlatformError {
 }
 
 impl PlatformError {
-    /// Returns the error for something that is missing, with a remedy.
-    pub(crate) fn missing(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::Missing { what: what.into(), remedy: Some(remedy.into()) }
+    /// Returns the error for what is not available here, with the reason as a sentence.
+    pub(crate) fn unavailable(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// Returns the error for a program that is not installed or not where it should be.
+    pub(crate) fn program_missing(name: &str, remedy: impl Into<String>) -> Self {
+        Self::unavailable(format!("the program {name} is missing"), remedy)
     }
 
     /// Returns the error for a guest that cannot be started as requested.

@@ -191,8 +191,8 @@ impl Platform for Pod {
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         if !request.root.host {
-            return Err(PlatformError::missing(
-                "a way to give pods the root file system of the run",
+            return Err(PlatformError::unavailable(
+                "pods cannot have the root file system of the run",
                 "run without --image; `pod:image=` names what pods have",
             ));
         }
@@ -308,8 +308,8 @@ fn check_programs(host: &Host, request: &GuestRequest, session: &mut Session) ->
         let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         if seen.digest.as_ref() != Some(&digest) {
             let image = setting(&Pod, &request.environment, "image");
-            return Err(PlatformError::missing(
-                format!("this weighbridge's {path} in the image {image}"),
+            return Err(PlatformError::unavailable(
+                format!("the {path} in the image {image} is not from this weighbridge"),
                 "make the image again with `weigh image pack`, and replace the old one on the node",
             ));
         }

@@ -287,7 +287,7 @@ impl Platform for Qemu {
     }
 
     fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
-        self.restores(host, request).map_err(|why| state::missing(why.to_string()))?;
+        self.restores(host, request).map_err(state::unavailable)?;
         self.start(host, request, Some(saved))
     }
 

@@ -55,7 +55,7 @@ const KIND: Kind = Kind {
     flags,
     emptied: |environment| (network(environment) == "sandbox").then_some(SETTINGS),
     needs_kvm: |environment| {
-        (environment.get("platform") == Some("kvm")).then_some("a KVM that gVisor's guests start under")
+        (environment.get("platform") == Some("kvm")).then_some("gVisor's guests do not start under KVM")
     },
     saving: Saving::Itself,
 };

@@ -146,8 +146,8 @@ impl Platform for Ssh {
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         if !request.root.host {
-            return Err(PlatformError::missing(
-                "a way to give another machine a root file system",
+            return Err(PlatformError::unavailable(
+                "another machine cannot have the root file system of the run",
                 "run without --image, or leave the machine out",
             ));
         }
@@ -193,18 +193,17 @@ fn by(environment: &EnvironmentSpec, target: &Target, machine: &Machine) -> Resu
     let here = std::env::consts::ARCH;
     let Machine { system, architecture, .. } = machine;
     let of_probe = |what: &str| {
-        PlatformError::missing(
-            format!("Linux on {here}, which {what} needs ({} is {system} on {architecture}),", target.host),
+        PlatformError::unavailable(
+            format!("{what} needs Linux on {here}, and {} is {system} on {architecture}", target.host),
             "leave it out; the machine's shell can run commands",
         )
     };
     match setting(&Ssh, environment, "by") {
         "probe" if !machine.takes_programs() => Err(of_probe("by=probe")),
         "auto" if !machine.takes_programs() && environment.get("cpus").is_some() => Err(of_probe("cpus=")),
-        "shell" if environment.get("cpus").is_some() => Err(PlatformError::missing(
-            "a way to choose CPUs, which only the probe has,",
-            "leave out cpus= or by=shell",
-        )),
+        "shell" if environment.get("cpus").is_some() => {
+            Err(PlatformError::unavailable("only the probe can choose CPUs", "leave out cpus= or by=shell"))
+        }
         "probe" => Ok(CommandTransport::Probe),
         "auto" if machine.takes_programs() => Ok(CommandTransport::Probe),
         _ => Ok(CommandTransport::Shell),

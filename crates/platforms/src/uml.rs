@@ -79,12 +79,8 @@ impl Uml {
                 .or_else(|| CacheDirectory::open().and_then(|cache| cached_user_mode_kernel(&cache))),
             path => find_program(path),
         };
-        let missing = || {
-            PlatformError::missing(
-                format!("the program {}", if named.is_empty() { PROGRAMS[0] } else { named }),
-                REMEDY,
-            )
-        };
+        let missing =
+            || PlatformError::program_missing(if named.is_empty() { PROGRAMS[0] } else { named }, REMEDY);
         let program = found.ok_or_else(missing)?;
         // The program runs in another directory, so the path must be absolute.
         program.canonicalize().map_err(PlatformError::at("resolve", &program))
@@ -93,9 +89,9 @@ impl Uml {
     /// Makes sure that there is a program: one that the user names, an installed one, or Debian's,
     /// which is fetched into the cache and not installed.
     fn obtain(&self, host: &Host, environment: &EnvironmentSpec) -> Result<()> {
-        host.require_root("the right to make control groups for user-mode Linux")?;
+        host.require_root("user-mode Linux requires root")?;
         let missing = match self.program(environment) {
-            Err(error @ PlatformError::Missing { .. }) => error,
+            Err(error @ PlatformError::Unavailable { .. }) => error,
             other => return other.map(|_| ()),
         };
         let cache = CacheDirectory::open();
@@ -103,8 +99,8 @@ impl Uml {
             return Err(missing);
         };
         user_mode_kernel(&cache, &host.ledger, &host.logs.join(FETCH_LOG)).map(|_| ()).map_err(|error| {
-            PlatformError::missing(
-                format!("the program {}, which could not be fetched either ({error}),", PROGRAMS[0]),
+            PlatformError::unavailable(
+                format!("the program {} is missing and could not be fetched: {error}", PROGRAMS[0]),
                 REMEDY,
             )
         })
@@ -183,7 +179,7 @@ impl Platform for Uml {
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
         let instance = request.instance;
-        let fetched = matches!(self.program(&request.environment), Err(PlatformError::Missing { .. }));
+        let fetched = matches!(self.program(&request.environment), Err(PlatformError::Unavailable { .. }));
         let fetch = "fetch Debian's user-mode kernel into the cache, where it stays; nothing is installed";
         let mut changes = if fetched { vec![fetch.to_string()] } else { Vec::new() };
         changes.extend([
@@ -202,8 +198,8 @@ impl Platform for Uml {
 fn explained(error: PlatformError, cpuinfo: &str) -> PlatformError {
     let has_amx = cpuinfo.split_ascii_whitespace().any(|flag| flag == "amx_tile");
     match error {
-        PlatformError::Launch { .. } if has_amx => PlatformError::missing(
-            "a CPU without AMX, whose registers this user-mode kernel does not know,",
+        PlatformError::Launch { .. } if has_amx => PlatformError::unavailable(
+            "the user-mode kernel does not support this CPU's AMX registers",
             "no command changes that: use `qemu`, a host with another CPU, or name a newer kernel with `uml:binary=PATH`",
         ),
         other => other,
@@ -223,8 +219,8 @@ fn memory_bytes(request: &GuestRequest) -> Result<u64> {
     if bytes >= LEAST_MEMORY_BYTES {
         return Ok(bytes);
     }
-    Err(PlatformError::missing(
-        format!("memory to boot ({} MiB is too little for user-mode Linux)", bytes >> 20),
+    Err(PlatformError::unavailable(
+        format!("{} MiB of memory is too little for user-mode Linux to boot", bytes >> 20),
         format!("give the guests {} MiB or more with `--memory`", LEAST_MEMORY_BYTES >> 20),
     ))
 }
@@ -235,15 +231,15 @@ fn room_for(bytes: u64) -> Result<()> {
     let place = statvfs(MEMORY_PLACE).map_err(PlatformError::io(format!("look at {MEMORY_PLACE}")))?;
     let free = place.f_bavail.saturating_mul(place.f_frsize);
     if place.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-        return Err(PlatformError::missing(
-            format!("a place for the guests' memory ({MEMORY_PLACE} is mounted noexec)"),
+        return Err(PlatformError::unavailable(
+            format!("{MEMORY_PLACE}, which holds the guests' memory, is mounted noexec"),
             format!("allow it: `mount -o remount,exec {MEMORY_PLACE}`"),
         ));
     }
     if free < bytes {
-        return Err(PlatformError::missing(
+        return Err(PlatformError::unavailable(
             format!(
-                "room for {} MiB of guest memory in {MEMORY_PLACE}, which has {} MiB free,",
+                "{} MiB of guest memory do not fit into {MEMORY_PLACE}, which has {} MiB free",
                 bytes >> 20,
                 free >> 20
             ),
@@ -264,9 +260,9 @@ mod tests {
     fn a_launch_failure_on_a_cpu_with_amx_is_explained() {
         let died = || PlatformError::launch("uml", "it died");
         let said = explained(died(), "flags : fpu amx_bf16 amx_tile\n").to_string();
-        assert!(said.starts_with("a CPU without AMX"), "{said}");
+        assert!(said.contains("does not support this CPU's AMX registers"), "{said}");
         assert_eq!(explained(died(), "flags : fpu avx\n").to_string(), died().to_string());
-        let other = explained(PlatformError::missing("room", "make some"), "flags : amx_tile\n");
+        let other = explained(PlatformError::unavailable("no room", "make some"), "flags : amx_tile\n");
         assert!(other.to_string().contains("room"), "{other}");
     }
 }

@@ -49,9 +49,9 @@ impl Client {
     /// Returns the client of an environment. It does not contact the daemon yet.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy.
+    /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(host: &Host, environment: &EnvironmentSpec) -> Result<Self> {
-        host.require_root("the right to make containers with containerd")?;
+        host.require_root("containerd containers require root")?;
         let remedy = "install it with `apt-get install containerd`, or name it with `containerd:binary=PATH`";
         let binary = common_keys::program(&Containerd, environment, "ctr", remedy)?;
         let address = match setting(&Containerd, environment, "address") {
@@ -96,12 +96,12 @@ impl Client {
     /// Returns the ID of the process that listens at the socket.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`]: no process does.
+    /// [`PlatformError::Unavailable`]: no process does.
     pub(super) fn daemon(&self) -> Result<u32> {
         let peer = UnixStream::connect(&self.address).and_then(|stream| Ok(socket_peercred(&stream)?.pid));
         peer.map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).map_err(|error| {
-            PlatformError::missing(
-                format!("a containerd that listens at {} ({error})", self.address.display()),
+            PlatformError::unavailable(
+                format!("no containerd listens at {}: {error}", self.address.display()),
                 "start it with `systemctl start containerd`, or name its socket with `containerd:address=PATH`",
             )
         })
@@ -129,8 +129,8 @@ impl Client {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if self.snapshots()?.is_none() {
-            return Err(PlatformError::missing(
-                format!("the snapshotter `{}` of containerd", self.snapshotter),
+            return Err(PlatformError::unavailable(
+                format!("containerd has no snapshotter `{}`", self.snapshotter),
                 "name one that `ctr plugins list` shows as ok",
             ));
         }

@@ -37,8 +37,8 @@ fn version_of(socket: &Path) -> Option<(u32, u32)> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EngineError {
     /// There is no usable engine.
-    #[error("{what} is missing")]
-    Missing { what: String, remedy: Option<String> },
+    #[error("{reason}")]
+    Unavailable { reason: String, remedy: Option<String> },
     /// It did not answer in time.
     #[error("the Docker engine did not {doing} within {after:?}")]
     Silent { doing: &'static str, after: Duration },
@@ -65,7 +65,7 @@ impl EngineError {
 impl From<EngineError> for PlatformError {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Missing { what, remedy } => Self::Missing { what, remedy },
+            EngineError::Unavailable { reason, remedy } => Self::Unavailable { reason, remedy },
             other => Self::Launch { platform: "docker", reason: other.to_string(), log: None },
         }
     }
@@ -93,14 +93,14 @@ pub(super) struct Inspected {
 /// The socket that `DOCKER_HOST` names, or the default one.
 ///
 /// # Errors
-/// [`EngineError::Missing`] for an engine that is not behind a unix socket.
+/// [`EngineError::Unavailable`] for an engine that is not behind a unix socket.
 pub(super) fn socket(docker_host: Option<&str>) -> Result<PathBuf, EngineError> {
     match docker_host.filter(|host| !host.is_empty()) {
         None => Ok(DEFAULT_SOCKET.into()),
         Some(host) => match host.strip_prefix("unix://").filter(|path| path.starts_with('/')) {
             Some(path) => Ok(path.into()),
-            None => Err(EngineError::Missing {
-                what: format!("a Docker engine on this host (DOCKER_HOST is {host})"),
+            None => Err(EngineError::Unavailable {
+                reason: format!("DOCKER_HOST is {host}, which is no Docker engine on this host"),
                 remedy: Some("`unset DOCKER_HOST`, or set it to unix:///path/of/docker.sock".into()),
             }),
         },
@@ -111,7 +111,7 @@ impl Engine {
     /// Connects to the engine that the user's environment names.
     ///
     /// # Errors
-    /// [`EngineError::Missing`] with what to do about it.
+    /// [`EngineError::Unavailable`] with what to do about it.
     pub(super) fn connect() -> Result<Self, EngineError> {
         Self::connect_to(&socket(std::env::var("DOCKER_HOST").ok().as_deref())?)
     }
@@ -119,10 +119,10 @@ impl Engine {
     /// Connects to the engine behind a socket.
     ///
     /// # Errors
-    /// [`EngineError::Missing`] with what to do about it.
+    /// [`EngineError::Unavailable`] with what to do about it.
     pub(super) fn connect_to(socket: &Path) -> Result<Self, EngineError> {
         // The plain system call tells cases apart that the client's library does not.
-        UnixStream::connect(socket).map_err(|error| missing(socket, &error))?;
+        UnixStream::connect(socket).map_err(|error| unavailable(socket, &error))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let known = version_of(socket);
         let client = runtime.block_on(call("tell its version", Client::connect(socket, known)))?;
@@ -356,21 +356,21 @@ fn refused(doing: &'static str, error: ClientError) -> EngineError {
     }
 }
 
-fn missing(socket: &Path, error: &io::Error) -> EngineError {
-    let engine = format!("a Docker engine that answers at {}", socket.display());
+fn unavailable(socket: &Path, error: &io::Error) -> EngineError {
+    let silent = format!("no Docker engine answers at {}", socket.display());
     let start = "start it with `systemctl start docker` (or `dockerd`)";
-    let (what, remedy) = match error.kind() {
+    let (reason, remedy) = match error.kind() {
         io::ErrorKind::PermissionDenied => (
-            format!("the right to use the Docker engine at {}", socket.display()),
+            format!("this user may not use the Docker engine at {}", socket.display()),
             "join the group with `usermod -aG docker \"$USER\"` and log in again, or run weigh as root",
         ),
         io::ErrorKind::NotFound if find_program("dockerd").is_none() && find_program("docker").is_none() => {
-            (engine, "install it with `apt-get install docker.io`")
+            (silent, "install it with `apt-get install docker.io`")
         }
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (engine, start),
-        _ => (format!("{engine} ({error})"), start),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => (silent, start),
+        _ => (format!("{silent}: {error}"), start),
     };
-    EngineError::Missing { what, remedy: Some(remedy.into()) }
+    EngineError::Unavailable { reason, remedy: Some(remedy.into()) }
 }
 
 #[cfg(test)]
@@ -380,7 +380,7 @@ mod tests {
 
     fn remedy_of(result: Result<Engine, EngineError>) -> (String, String) {
         match result {
-            Err(EngineError::Missing { what, remedy }) => (what, remedy.unwrap()),
+            Err(EngineError::Unavailable { reason, remedy }) => (reason, remedy.unwrap()),
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("an engine answered"),
         }
@@ -401,18 +401,18 @@ mod tests {
     fn a_missing_engine_is_reported_with_a_remedy() {
         let base = tempfile::tempdir().unwrap();
         let nowhere = base.path().join("nowhere.sock");
-        let (what, remedy) = remedy_of(Engine::connect_to(&nowhere));
+        let (reason, remedy) = remedy_of(Engine::connect_to(&nowhere));
         assert!(
-            what.contains("nowhere.sock") && (remedy.contains("start") || remedy.contains("install")),
+            reason.contains("nowhere.sock") && (remedy.contains("start") || remedy.contains("install")),
             "{remedy}"
         );
         let stale = base.path().join("stale.sock");
         drop(UnixListener::bind(&stale).unwrap());
         let (_, remedy) = remedy_of(Engine::connect_to(&stale));
         assert!(remedy.contains("start"), "{remedy}");
-        let denied = missing(&stale, &io::Error::from(io::ErrorKind::PermissionDenied));
+        let denied = unavailable(&stale, &io::Error::from(io::ErrorKind::PermissionDenied));
         assert!(
-            matches!(denied, EngineError::Missing { remedy: Some(remedy), .. } if remedy.contains("group"))
+            matches!(denied, EngineError::Unavailable { remedy: Some(remedy), .. } if remedy.contains("group"))
         );
     }
 

@@ -40,19 +40,19 @@ impl Daemon {
     /// Finds the programs, whether the daemon runs or not.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy.
+    /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self> {
-        let missing = |what: String| PlatformError::missing(what, flavor.remedy);
-        host.require_root(format!("the right to run a daemon of {}", flavor.about.name))?;
+        let missing = |name: &str| PlatformError::program_missing(name, flavor.remedy);
+        host.require_root(&format!("a daemon of {} requires root", flavor.about.name))?;
         let named = [binary];
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
         let program = candidates.iter().find_map(|name| find_program(name));
-        let program = program.ok_or_else(|| missing(format!("the daemon {}", candidates[0])))?;
+        let program = program.ok_or_else(|| missing(candidates[0]))?;
         // A build usually brings its own client.
         let beside = Path::new(binary).parent().map(|directory| directory.join(flavor.client));
         let beside = beside.filter(|it| it.is_absolute()).and_then(|it| find_program(it.to_str()?));
         let client = beside.or_else(|| find_program(flavor.client));
-        let client = client.ok_or_else(|| missing(format!("the program {}", flavor.client)))?;
+        let client = client.ok_or_else(|| missing(flavor.client))?;
         // Two builds in one run have a daemon each.
         let build = u32::from(!binary.is_empty());
         let short = flavor.about.name.get(..1).unwrap_or_default();

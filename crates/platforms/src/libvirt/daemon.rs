@@ -67,32 +67,31 @@ impl Daemon {
     /// run's own.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy.
+    /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(host: &Host, uri: &str) -> Result<Self> {
         let log = host.logs.join(format!("{PLATFORM}-daemon.log"));
         if !uri.is_empty() {
             return Ok(Self { virsh: Virsh::find(uri, Some(&log))?, own: None });
         }
         if !host.is_root {
-            return Err(PlatformError::missing(
-                "the right to run a daemon of libvirt",
+            return Err(PlatformError::unavailable(
+                "a daemon of libvirt requires root",
                 format!("{}; or name your own daemon, as in `uri=qemu:///session`", crate::remedy::AS_ROOT),
             ));
         }
-        let missing = |what: String| PlatformError::missing(what, REMEDY);
-        let program = find_program(DAEMON).ok_or_else(|| missing(format!("the program {DAEMON}")))?;
+        let program = find_program(DAEMON).ok_or_else(|| PlatformError::program_missing(DAEMON, REMEDY))?;
         let paths = BUILT_IN.iter().map(|(path, _)| *path).chain([CACHE, RUN]);
         if let Some(path) = paths.into_iter().find(|path| !Path::new(path).is_dir()) {
-            return Err(missing(format!("the directory {path}, which is built into {DAEMON},")));
+            let reason = format!("the directory {path}, which is built into {DAEMON}, is missing");
+            return Err(PlatformError::unavailable(reason, REMEDY));
         }
         if host.work.starts_with(RUN) {
-            let what = format!(
-                "a working directory outside of {RUN}, which a daemon of the run's own needs for itself,"
-            );
-            let remedy =
-                "set WEIGH_STATE to a directory of root's on a disk: `export WEIGH_STATE=/var/lib/weighbridge`"
-                    .to_string();
-            return Err(PlatformError::missing(what, remedy));
+            return Err(PlatformError::unavailable(
+                format!(
+                    "the working directory is in {RUN}, which a daemon of the run's own needs for itself"
+                ),
+                "set WEIGH_STATE to a directory of root's on a disk: `export WEIGH_STATE=/var/lib/weighbridge`",
+            ));
         }
         let directory = host.work.join("lv");
         let own = Own {
@@ -230,9 +229,8 @@ pub(super) fn check_length(socket: &Path) -> Result<()> {
     if length <= LONGEST_SOCKET {
         return Ok(());
     }
-    let what = format!("a shorter path than {} ({length} bytes, limit {LONGEST_SOCKET})", socket.display());
-    Err(PlatformError::missing(
-        what,
+    Err(PlatformError::unavailable(
+        format!("the path {} is too long: {length} bytes, limit {LONGEST_SOCKET}", socket.display()),
         "set WEIGH_STATE to a directory of root's with a short path: `export WEIGH_STATE=/var/lib/wb`",
     ))
 }

@@ -63,9 +63,9 @@ impl Virsh {
     /// The installed client, for the daemon behind a URI.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy.
+    /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(uri: &str, log: Option<&Path>) -> Result<Self> {
-        let missing = || PlatformError::missing("the program virsh", super::REMEDY);
+        let missing = || PlatformError::program_missing("virsh", super::REMEDY);
         let program = find_program("virsh").ok_or_else(missing)?;
         Ok(Self { program, uri: uri.into(), log: log.map(Into::into) })
     }

@@ -76,8 +76,8 @@ pub(crate) fn first_of_range() -> Result<u32> {
     };
     match (first("/etc/subuid"), first("/etc/subgid")) {
         (Some(user), Some(group)) if user == group => Ok(user),
-        _ => Err(PlatformError::missing(
-            format!("a range of {MAPPED_USERS} users and groups that containers may have"),
+        _ => Err(PlatformError::unavailable(
+            format!("root has no range of {MAPPED_USERS} users and groups for containers"),
             "give root one: `echo root:1000000:65536 | tee -a /etc/subuid /etc/subgid`",
         )),
     }
@@ -95,16 +95,16 @@ pub(super) fn base(plan: &Plan, host: &Host, root: &Root) -> Result<Option<PathB
         return Ok(None);
     }
     let Some(tree) = &root.tree else {
-        let what = if plan.system { "a system to start" } else { "a root file system of its own" };
-        return Err(PlatformError::missing(
-            format!("{what} in the image"),
+        let what = if plan.system { "system to start" } else { "root file system of its own" };
+        return Err(PlatformError::unavailable(
+            format!("the image has no {what}"),
             "add `rootfs=debian`, or name a directory or archive that holds one",
         ));
     };
     if plan.system && tree.join("sbin/init").symlink_metadata().is_err() {
-        let what = format!("the program /sbin/init in {}", tree.display());
-        return Err(PlatformError::missing(
-            what,
+        let reason = format!("{} has no /sbin/init", tree.display());
+        return Err(PlatformError::unavailable(
+            reason,
             "install the package systemd-sysv in it, or use `rootfs=debian`",
         ));
     }

@@ -54,8 +54,8 @@ impl Root {
             ["sbin/init", "usr/sbin/init"].iter().any(|init| tree.join(init).symlink_metadata().is_ok())
         });
         let tree = tree.ok_or_else(|| {
-            PlatformError::missing(
-                "an init in the image",
+            PlatformError::unavailable(
+                "the image has no init",
                 "give an image that is a whole system, as with `rootfs=debian`",
             )
         })?;

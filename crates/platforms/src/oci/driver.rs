@@ -33,7 +33,8 @@ pub(crate) struct Kind {
     pub(crate) emptied: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// The options before every command that an environment's keys ask for.
     pub(crate) flags: fn(&EnvironmentSpec) -> Vec<String>,
-    /// The KVM that an environment needs, in words; it must be proven before a plan is made.
+    /// For an environment that needs KVM, which must be proven before a plan is made: what to say
+    /// without a proof, as in "gVisor's guests do not start under KVM".
     pub(crate) needs_kvm: fn(&EnvironmentSpec) -> Option<&'static str>,
     /// How it saves guests.
     pub(crate) saving: Saving,
@@ -94,7 +95,7 @@ impl Oci {
 impl Oci {
     /// Proves that guests start under KVM, by a guest with the keys that affect the proof, or by the
     /// cached result.
-    fn prove_kvm(&self, host: &Host, environment: &EnvironmentSpec, what: &str) -> Result<()> {
+    fn prove_kvm(&self, host: &Host, environment: &EnvironmentSpec, unproven: &str) -> Result<()> {
         let mut keys = environment.keys.clone();
         keys.retain(|key, _| ["platform", "binary"].contains(&key.as_str()));
         super::with_probe(host, EnvironmentSpec::new(self.name(), keys), |request| {
@@ -104,8 +105,8 @@ impl Oci {
             let boot_guest = || self.launch(host, request)?.stop();
             match accel::prove(host, CacheDirectory::open().as_ref(), &subject, boot_guest) {
                 Proof::Proven => Ok(()),
-                Proof::Disproven { seen, .. } => Err(PlatformError::missing(
-                    format!("{what} ({seen})"),
+                Proof::Disproven { seen, .. } => Err(PlatformError::unavailable(
+                    format!("{unproven}: {seen}"),
                     "leave the key out; the platform's default does without it",
                 )),
             }
@@ -129,8 +130,8 @@ impl Platform for Oci {
     }
 
     fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
-        if let Some(what) = (self.0.needs_kvm)(environment) {
-            self.prove_kvm(host, environment, what)?;
+        if let Some(unproven) = (self.0.needs_kvm)(environment) {
+            self.prove_kvm(host, environment, unproven)?;
         }
         Ok(environment.clone())
     }
@@ -157,7 +158,7 @@ impl Platform for Oci {
     }
 
     fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
-        self.restores(host, request).map_err(|why| restore::missing(why.to_string()))?;
+        self.restores(host, request).map_err(|why| restore::unavailable(&why))?;
         self.start(host, request, StartFrom::Saved(saved))
     }
 

@@ -68,8 +68,8 @@ fn version(said: &str) -> Option<(u32, &str)> {
 }
 
 /// Returns the error of a platform that cannot save guests here.
-pub(super) fn missing(reason: String) -> PlatformError {
-    PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
+pub(super) fn unavailable(why: &PlatformError) -> PlatformError {
+    PlatformError::Unavailable { reason: format!("this guest cannot be restored: {why}"), remedy: None }
 }
 
 /// Writes a guest to a directory, which ends its processes.

@@ -32,11 +32,11 @@ impl Runtime {
     /// Finds the runtime of an environment: the binary that its keys name, or the installed one.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy.
+    /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(driver: &Oci, host: &Host, environment: &EnvironmentSpec) -> Result<Self> {
         let kind = driver.kind();
         let platform = kind.about.name;
-        host.require_root(format!("the right to make containers with {platform}"))?;
+        host.require_root(&format!("{platform} containers require root"))?;
         let remedy =
             format!("install it with `{}`, or name the file with `{platform}:binary=PATH`", kind.install);
         // Absolute, because it may run in another directory.

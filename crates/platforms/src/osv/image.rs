@@ -48,18 +48,18 @@ impl Boot {
         let absolute = |path: &str| std::path::absolute(path).unwrap_or_else(|_| path.into());
         let image = absolute(given("image").unwrap_or_default());
         let kernel = given("kernel").map(absolute);
-        let wrong = |what: String| {
+        let wrong = |reason: String| {
             let remedy = "name OSv's loader.elf as kernel= and a raw or qcow2 disk as image=, or one of both as image=";
-            PlatformError::missing(what, remedy)
+            PlatformError::unavailable(reason, remedy)
         };
         let is_kernel = beginning(&image)? == ELF;
         match kernel {
             None if is_kernel => Ok(Self { kernel: Some(image), disk: None }),
             Some(_) if is_kernel => {
-                Err(wrong(format!("a disk beside the kernel ({} is a kernel itself)", image.display())))
+                Err(wrong(format!("the image {} is a kernel, not a disk", image.display())))
             }
             Some(kernel) if beginning(&kernel)? != ELF => {
-                Err(wrong(format!("a kernel in ELF's format, which {} is not", kernel.display())))
+                Err(wrong(format!("the kernel {} is not in ELF's format", kernel.display())))
             }
             kernel => {
                 let format = if beginning(&image)? == QCOW { "qcow2" } else { "raw" };
@@ -78,8 +78,8 @@ impl Boot {
         let raw = host.work.join(format!("{PLATFORM}-{:016x}.raw", fnv_1a(image.to_string_lossy().bytes())));
         if !raw.exists() {
             let program = find_program("qemu-img").ok_or_else(|| {
-                PlatformError::missing(
-                    "the program qemu-img, which takes the image apart,",
+                PlatformError::unavailable(
+                    "qcow2 images need the program qemu-img, which is missing",
                     "install it with `apt-get install qemu-utils`, or name a raw image",
                 )
             })?;

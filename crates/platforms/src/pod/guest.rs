@@ -232,8 +232,8 @@ impl Backend for PodGuest {
             Some(freezer) => {
                 freezer.set(frozen).map_err(PlatformError::io(format!("{doing} the pod {}", core.name)))
             }
-            None => Err(PlatformError::Missing {
-                what: format!("a control group on this host to {doing} the pod with"),
+            None => Err(PlatformError::Unavailable {
+                reason: format!("cannot {doing} the pod: it has no control group on this host"),
                 remedy: None,
             }),
         }

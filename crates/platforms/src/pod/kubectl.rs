@@ -78,8 +78,8 @@ impl Kubectl {
     pub(super) fn current_context(&self) -> Result<String> {
         let said =
             self.command(&[]).args(["config", "current-context"]).run_ok().map_err(|error| match error {
-                CommandError::Status { .. } => PlatformError::missing(
-                    "a cluster that kubectl knows",
+                CommandError::Status { .. } => PlatformError::unavailable(
+                    "kubectl has no current context",
                     "name one of `kubectl config get-contexts` with `pod:context=NAME`, or set KUBECONFIG",
                 ),
                 other => other.into(),
@@ -107,7 +107,7 @@ impl Kubectl {
     /// Returns what a command prints.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy if the cluster cannot be reached or refuses the
+    /// [`PlatformError::Unavailable`] with the remedy if the cluster cannot be reached or refuses the
     /// user; otherwise the cluster's own message.
     pub(super) fn run(&self, command: Invocation, log: Option<&Path>) -> Result<Vec<u8>> {
         let command = match log {
@@ -136,20 +136,20 @@ impl Kubectl {
         let said = one_line(said);
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
         if says(&["exceeded quota", "must specify limits", "maximum cpu usage", "maximum memory usage"]) {
-            return PlatformError::missing(
-                format!("room for the pod in the namespace's quota ({said})"),
+            return PlatformError::unavailable(
+                format!("the namespace's quota has no room for the pod: {said}"),
                 "ask for less with `cpus=` and `memory=`, raise the quota, or name another namespace with `namespace=`",
             );
         }
         if says(&["RuntimeClass", "runtimeclass"]) {
-            return PlatformError::missing(
-                format!("the runtime class ({said})"),
+            return PlatformError::unavailable(
+                format!("the cluster does not have the runtime class: {said}"),
                 "name one that `kubectl get runtimeclasses` lists, or leave `runtimeClass=` out",
             );
         }
         if says(&["(Forbidden)", "is forbidden", "Unauthorized", "must be logged in"]) {
-            return PlatformError::missing(
-                format!("a right in the cluster ({said})"),
+            return PlatformError::unavailable(
+                format!("the cluster refuses this user a right: {said}"),
                 "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: ask for these rights, or name another `context=`",
             );
         }
@@ -176,8 +176,8 @@ impl Kubectl {
             "" => (String::new(), "kubectl's current context".into()),
             context => (format!(" --context {context}"), format!("the context {context}")),
         };
-        PlatformError::missing(
-            format!("an answer from the cluster of {name} ({said})"),
+        PlatformError::unavailable(
+            format!("the cluster of {name} does not answer: {said}"),
             format!("make sure that `kubectl{option} get nodes` works, and try again"),
         )
     }
@@ -258,7 +258,7 @@ mod tests {
             ),
         ] {
             let error = kubectl().refused(said);
-            let PlatformError::Missing { remedy: Some(found), .. } = &error else { panic!("{error}") };
+            let PlatformError::Unavailable { remedy: Some(found), .. } = &error else { panic!("{error}") };
             assert!(found.contains(remedy), "{said}: {error}");
         }
         let other = kubectl().refused("Error from server (AlreadyExists): pods \"a\" already exists\n");

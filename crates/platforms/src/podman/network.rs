@@ -41,8 +41,8 @@ fn require_netavark(places: &[&str]) -> Result<()> {
     if places.iter().any(is_there) {
         return Ok(());
     }
-    Err(PlatformError::missing(
-        "the program netavark, by which Podman makes networks,",
+    Err(PlatformError::unavailable(
+        "Podman makes networks by the program netavark, which is missing",
         "install it with `apt-get install netavark`, or use `podman:net=none`",
     ))
 }

@@ -50,9 +50,9 @@ impl Store {
     /// The store of a run for one build of Podman and one runtime; nothing is made.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the remedy.
+    /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(host: &Host, binary: &str, runtime: &str) -> Result<Self> {
-        host.require_root("the right to make containers with podman as root")?;
+        host.require_root("Podman containers require root")?;
         let (podman, runc) = ("apt-get install podman", "apt-get install runc");
         let binary = program(if binary.is_empty() { "podman" } else { binary }, podman)?;
         let runtime = program(if runtime.is_empty() { "runc" } else { runtime }, runc)?;
@@ -266,10 +266,8 @@ pub(super) fn image_name(root: &Root) -> String {
 
 fn program(name: &str, install: &str) -> Result<PathBuf> {
     let found = find_program(name).ok_or_else(|| {
-        PlatformError::missing(
-            format!("the program {name}"),
-            format!("install it with `{install}`, or name the file with a key"),
-        )
+        let remedy = format!("install it with `{install}`, or name the file with a key");
+        PlatformError::program_missing(name, remedy)
     })?;
     // Podman is started in another directory.
     found.canonicalize().map_err(PlatformError::io(format!("resolve {name}")))

@@ -89,12 +89,12 @@ impl Proof {
     /// Turns missing KVM into an error.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with what was observed and what to do.
+    /// [`PlatformError::Unavailable`] with what was observed and what to do.
     pub(crate) fn required(self) -> Result<()> {
         match self {
             Self::Proven => Ok(()),
             Self::Disproven { seen, remedy } => {
-                Err(PlatformError::missing(format!("working KVM ({seen})"), remedy))
+                Err(PlatformError::unavailable(format!("KVM does not work: {seen}"), remedy))
             }
         }
     }

@@ -173,8 +173,8 @@ impl Part for Channel {
 /// Opens the host's half of vsock.
 fn open(device: &Path) -> Result<File> {
     File::options().read(true).write(true).open(device).map_err(|error| {
-        PlatformError::missing(
-            format!("vsock for guests ({} cannot be opened: {error})", device.display()),
+        PlatformError::unavailable(
+            format!("cannot open {} for vsock: {error}", device.display()),
             "load the module: `modprobe vhost_vsock`, or use channel=port",
         )
     })
@@ -200,8 +200,8 @@ fn vsock_device(device: &Path, name: &str) -> Result<(u32, OwnedFd)> {
             return Err(PlatformError::io(format!("give a guest the vsock address {cid}"))(error));
         }
     }
-    Err(PlatformError::missing(
-        "a vsock address that no other machine uses",
+    Err(PlatformError::unavailable(
+        "other machines use all vsock addresses that weigh tried",
         "stop other machines that use vsock, or use channel=port",
     ))
 }

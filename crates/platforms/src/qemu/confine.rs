@@ -57,9 +57,9 @@ pub(crate) fn options(binary: &Path, is_root: bool, serves_files: bool) -> Resul
     if !is_root {
         return Ok(Vec::new());
     }
-    let what = if changes_user { "gives up root and filters" } else { "filters" };
-    Err(PlatformError::missing(
-        format!("a QEMU that {what} its system calls ({}: {said})", binary.display()),
+    let what = if changes_user { "give up root and filter" } else { "filter" };
+    Err(PlatformError::unavailable(
+        format!("{} cannot {what} its system calls: {said}", binary.display()),
         "install `qemu-system` from your distribution, or build QEMU with libseccomp",
     ))
 }
@@ -112,8 +112,8 @@ mod tests {
             let Err(error) = options_of(&script, true, serves_files) else { panic!("{option} is taken") };
             error.to_string()
         };
-        assert!(refused("-sandbox", false).contains("gives up root and filters its system calls"));
-        assert!(refused("-run", false).contains("/qemu: no /"), "it says why");
-        assert!(refused("-sandbox", true).contains("a QEMU that filters its system calls"));
+        assert!(refused("-sandbox", false).contains("cannot give up root and filter its system calls"));
+        assert!(refused("-run", false).contains("system calls: no /"), "it says why");
+        assert!(refused("-sandbox", true).contains("cannot filter its system calls"));
     }
 }

@@ -187,8 +187,8 @@ pub(super) fn check_io_uring(binary: &Path) -> Result<()> {
     }
     let said = String::from_utf8_lossy(&done.error).into_owned();
     let said = said.lines().last().unwrap_or("it ended without a word").trim().to_string();
-    Err(PlatformError::missing(
-        format!("io_uring for the disks of QEMU ({said})"),
+    Err(PlatformError::unavailable(
+        format!("QEMU cannot use io_uring for disks: {said}"),
         "write aio=native or aio=threads; where the kernel has it switched off, `sysctl kernel.io_uring_disabled=0` allows it",
     ))
 }

@@ -309,7 +309,7 @@ impl Backend for QemuMachine {
     /// Pauses the machine and writes its state.
     fn save(&mut self, core: &mut GuestCore, directory: &Path) -> Result<()> {
         if let Some(why) = &self.why_not_savable {
-            return Err(state::missing(why.clone()));
+            return Err(state::unavailable(why));
         }
         if !core.frozen {
             self.set_frozen(core, true)?;

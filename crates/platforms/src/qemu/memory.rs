@@ -71,8 +71,8 @@ impl Memory {
             }
         };
         if options.is_merged && options.is_shared {
-            return Err(PlatformError::missing(
-                "memory whose pages the kernel can merge (that of this guest is a file, because virtiofsd shares it)",
+            return Err(PlatformError::unavailable(
+                "the kernel cannot merge pages of this guest's memory, which is a file because virtiofsd shares it",
                 "use --image probe, or name a kernel with 9p by kernel=PATH",
             ));
         }

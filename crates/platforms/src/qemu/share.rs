@@ -60,19 +60,19 @@ impl Share {
     /// # Errors
     /// Something is missing.
     pub(crate) fn check(self, kernel: &GuestKernel) -> Result<()> {
-        let missing = |what: String, remedy: &str| Err(PlatformError::missing(what, remedy));
+        let unavailable = |reason: String, remedy: &str| Err(PlatformError::unavailable(reason, remedy));
         let known = self.modules().iter().all(|module| kernel.has(module));
         // A kernel without modules does not show whether it has 9p, which few such kernels have.
         if !known || (self == Self::NineP && kernel.modules.is_none()) {
-            let what = format!("{} in the guest's kernel {}", self.as_str(), kernel.release);
-            return missing(what, "name another kernel by kernel=PATH, or write root=disk");
+            let reason = format!("the guest's kernel {} has no {}", kernel.release, self.as_str());
+            return unavailable(reason, "name another kernel by kernel=PATH, or write root=disk");
         }
         match self {
             Self::NineP => Ok(()),
             Self::Virtiofs if !weigh_host::facts::is_root() => {
-                missing("the right to serve files by virtiofs".into(), crate::remedy::AS_ROOT)
+                unavailable("serving files by virtiofs requires root".into(), crate::remedy::AS_ROOT)
             }
-            Self::Virtiofs if daemon().is_none() => missing("the program virtiofsd".into(), INSTALL_DAEMON),
+            Self::Virtiofs if daemon().is_none() => Err(no_daemon()),
             Self::Virtiofs => Ok(()),
         }
     }
@@ -178,13 +178,18 @@ impl Daemon {
     }
 }
 
+/// The error for a host without virtiofsd(1).
+fn no_daemon() -> PlatformError {
+    PlatformError::program_missing("virtiofsd", INSTALL_DAEMON)
+}
+
 /// Starts virtiofsd(1) in the guest's control group. It serves a root's parts to the one connection
 /// that it accepts on a listening socket.
 ///
 /// # Errors
 /// The daemon is not installed or does not start.
 pub(crate) fn serve(listener: OwnedFd, root: &Root, cgroup: Option<&Cgroup>, log: &Path) -> Result<Running> {
-    let binary = daemon().ok_or_else(|| PlatformError::missing("the program virtiofsd", INSTALL_DAEMON))?;
+    let binary = daemon().ok_or_else(no_daemon)?;
     let mut command = Invocation::new(binary);
     // The older daemon, which is part of QEMU, takes its options by `-o`. By default it makes its
     // own sandbox, which needs pivot_root(2) and so fails on initial RAM file systems.

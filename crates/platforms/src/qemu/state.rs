@@ -62,8 +62,8 @@ fn why_keys_forbid_saving(request: &GuestRequest) -> Option<String> {
 }
 
 /// The error for a machine that cannot be saved.
-pub(super) fn missing(reason: String) -> PlatformError {
-    PlatformError::Missing { what: format!("a way to save and restore guests ({reason})"), remedy: None }
+pub(super) fn unavailable(reason: impl std::fmt::Display) -> PlatformError {
+    PlatformError::Unavailable { reason: format!("this guest cannot be saved: {reason}"), remedy: None }
 }
 
 /// Writes the state of a paused machine.
@@ -105,8 +105,8 @@ impl Saved {
         let was: Value =
             serde_json::from_slice(&text).map_err(|error| PlatformError::io(doing(&path))(error))?;
         if let Some(difference) = difference(&was, made_of) {
-            let what = format!("the machine that was saved ({difference})");
-            return Err(PlatformError::missing(what, "ask for the same machine"));
+            let reason = format!("another machine was saved: {difference}");
+            return Err(PlatformError::unavailable(reason, "ask for the same machine"));
         }
         let path = directory.join(STREAM);
         let file: OwnedFd = File::open(&path).map_err(PlatformError::io(doing(&path)))?.into();

@@ -287,8 +287,8 @@ impl<'a> Start<'a> {
         if let Err(reason) = host.hierarchy.usable() {
             return match self.memory_bytes {
                 None => Ok(None),
-                Some(_) => Err(PlatformError::missing(
-                    format!("a way to limit memory ({reason})"),
+                Some(_) => Err(PlatformError::unavailable(
+                    format!("cannot limit memory: {reason}"),
                     "run as root on a host with control groups, or without a memory limit",
                 )),
             };
@@ -304,8 +304,8 @@ impl<'a> Start<'a> {
         // memory controller.
         if cgroup.unlimited().contains(&"memory") {
             cgroup.remove()?;
-            return Err(PlatformError::missing(
-                "the memory controller of control groups",
+            return Err(PlatformError::unavailable(
+                "the control groups of this host have no memory controller",
                 "start the host with cgroup_enable=memory on its kernel's command line, or run without a memory limit",
             ));
         }

@@ -113,7 +113,7 @@ impl Platform for Sandbox {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         if self.capabilities(&request.environment).needs_root {
-            host.require_root(format!("the right to start {}", self.0.program))?;
+            host.require_root(&format!("{} requires root", self.0.program))?;
         }
         let program = self.program(&request.environment)?;
         let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));

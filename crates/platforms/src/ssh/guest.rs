@@ -163,8 +163,8 @@ impl Backend for RemoteGuest {
     }
 
     fn set_frozen(&mut self, _: &mut GuestCore, _: bool) -> Result<()> {
-        let what = "a way to freeze what runs on another machine".into();
-        Err(PlatformError::Missing { what, remedy: None })
+        let reason = "weigh cannot freeze what runs on another machine".into();
+        Err(PlatformError::Unavailable { reason, remedy: None })
     }
 
     /// What could not be ended is in the directory, which the ledger records.

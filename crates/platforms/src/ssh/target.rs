@@ -126,7 +126,7 @@ impl Target {
     /// Runs a script to its end and returns what it printed.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the message of `ssh` if the machine cannot be reached,
+    /// [`PlatformError::Unavailable`] with the message of `ssh` if the machine cannot be reached,
     /// otherwise the script's message.
     pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>> {
         self.finish(self.invocation(script), log, SCRIPT_DEADLINE)
@@ -175,8 +175,8 @@ impl Target {
     pub(super) fn unreachable(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let remedy = remedy(&said, &self.host);
-        let why = if said.is_empty() { String::new() } else { format!(" ({said})") };
-        PlatformError::missing(format!("a connection to {}{why}", self.host), remedy)
+        let why = if said.is_empty() { said } else { format!(": {said}") };
+        PlatformError::unavailable(format!("cannot connect to {}{why}", self.host), remedy)
     }
 }
 

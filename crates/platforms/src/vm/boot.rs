@@ -76,15 +76,15 @@ impl<'a> Contents<'a> {
 /// No kernel is available.
 pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel> {
     let cache = CacheDirectory::open().ok_or_else(|| {
-        PlatformError::missing(
-            "a place for guest kernels",
+        PlatformError::unavailable(
+            "no cache directory for guest kernels",
             "set WEIGH_CACHE to a directory that nobody else may write: `export WEIGH_CACHE=/var/cache/weighbridge`",
         )
     })?;
     let log = host.logs.join("kernel.log");
     GuestKernel::find(named, &cache, &host.ledger, &log).map_err(|error| match error {
-        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => PlatformError::missing(
-            format!("a kernel for guests ({error})"),
+        KernelError::Unobtainable { .. } | KernelError::Fetch(_) => PlatformError::unavailable(
+            error.to_string(),
             "check the network and run `apt-get update`, or name a kernel with kernel=PATH",
         ),
         other => PlatformError::io("get a kernel for the guest")(std::io::Error::other(other)),
@@ -193,12 +193,12 @@ fn check_memory(kernel: &Path, initramfs: &Path, memory_bytes: u64) -> Result<()
         return Ok(());
     }
     let mib = |bytes: u64| bytes >> 20;
-    let what = format!(
-        "memory for the guest's kernel and root (they need {} MiB, and {} MiB are given)",
+    let reason = format!(
+        "the guest has too little memory: its kernel and root need {} MiB, and {} MiB are given",
         mib(needed),
         mib(memory_bytes)
     );
-    Err(PlatformError::missing(what, format!("give --memory {}MiB or more", mib(needed) + 64)))
+    Err(PlatformError::unavailable(reason, format!("give --memory {}MiB or more", mib(needed) + 64)))
 }
 
 /// Checks that a packed image leaves room for what is measured.
@@ -208,14 +208,14 @@ fn check_size(root: &Root, memory_bytes: u64) -> Result<()> {
         return Ok(());
     }
     let mib = |bytes: u64| bytes >> 20;
-    let what = format!(
-        "a way to show the guest an image of {} MiB (its kernel knows neither 9p nor virtiofs with a daemon here, and packed into \
-         memory the image may take at most a quarter of the guest's {} MiB)",
+    let reason = format!(
+        "the guest cannot have an image of {} MiB: its kernel knows neither 9p nor virtiofs with a daemon here, and packed into \
+         memory the image may take at most a quarter of the guest's {} MiB",
         mib(size),
         mib(memory_bytes)
     );
     let remedy = "install virtiofsd and run weigh as root, name a kernel with 9p by kernel=PATH, give --memory more, or use --image probe";
-    Err(PlatformError::missing(what, remedy))
+    Err(PlatformError::unavailable(reason, remedy))
 }
 
 /// Total size of the files at and below a path, bytes.

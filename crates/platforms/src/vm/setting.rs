@@ -123,13 +123,13 @@ impl LargePages {
     /// Reserves enough pages for a machine's memory.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] with the reason and the remedy; nothing is changed then.
+    /// [`PlatformError::Unavailable`] with the reason and the remedy; nothing is changed then.
     fn reserve(ledger: &Ledger, platform: &'static str, memory_bytes: u64) -> Result<Self> {
         let page_bytes = page_bytes()?;
         if !memory_bytes.is_multiple_of(page_bytes) {
             let mib = page_bytes >> 20;
-            return Err(missing(
-                format!("memory that is whole pages of {mib} MiB ({memory_bytes} bytes are not)"),
+            return Err(PlatformError::unavailable(
+                format!("{memory_bytes} bytes of memory are not whole pages of {mib} MiB"),
                 format!("give memory in steps of {mib} MiB, as in memory=512MiB, or use hugepages=off"),
             ));
         }
@@ -172,8 +172,8 @@ impl LargePages {
             Ok(()) => format!("the kernel found {} of them", after.saturating_sub(now)),
         };
         let mib = page_bytes >> 20;
-        Err(missing(
-            format!("{pages} free large pages of {mib} MiB ({why})"),
+        Err(PlatformError::unavailable(
+            format!("the host does not have {pages} free large pages of {mib} MiB: {why}"),
             format!(
                 "run weigh as root on a host with more free memory, or start the host with hugepages={pages} on its kernel's command \
                  line, or use hugepages=off"
@@ -217,10 +217,6 @@ impl Drop for LargePages {
     }
 }
 
-fn missing(what: String, remedy: String) -> PlatformError {
-    PlatformError::missing(what, remedy)
-}
-
 fn pool(page_bytes: u64) -> PathBuf {
     Path::new(POOLS).join(format!("hugepages-{}kB", page_bytes >> 10))
 }
@@ -236,7 +232,7 @@ fn page_bytes() -> Result<u64> {
     let usual = sizes.iter().copied().find(|size| *size == USUAL_PAGE_BYTES);
     usual
         .or_else(|| sizes.into_iter().min())
-        .ok_or_else(|| missing("a kernel with large pages".into(), "use hugepages=off on this host".into()))
+        .ok_or_else(|| PlatformError::unavailable("the kernel has no large pages", "use hugepages=off"))
 }
 
 /// The ledger entry for a pool whose size is about to be changed from the first to the second value
@@ -256,13 +252,13 @@ impl Merging {
     /// Switches merging on, unless it is on already.
     ///
     /// # Errors
-    /// [`PlatformError::Missing`] if the kernel cannot merge, or only root may switch it on.
+    /// [`PlatformError::Unavailable`] if the kernel cannot merge, or only root may switch it on.
     pub(crate) fn start(ledger: &Ledger, platform: &str) -> Result<Self> {
         let path = Path::new(KSM).join("run");
         let mut used = SettingUse::lock(&MERGING_IN_USE);
         let now = read(&path).map_err(|error| {
-            let what = format!("a kernel that merges equal pages ({}: {error})", path.display());
-            missing(what, "use a host whose kernel has CONFIG_KSM".into())
+            let reason = format!("the kernel cannot merge equal pages: {}: {error}", path.display());
+            PlatformError::unavailable(reason, "use a host whose kernel has CONFIG_KSM")
         })?;
         used.observe(now)?;
         if now != ON {
@@ -270,9 +266,8 @@ impl Merging {
             used.record(ledger, platform_change(platform, MERGING, "run", detail), ON)?;
             if let Err(error) = write(&path, ON) {
                 used.forget()?;
-                let what =
-                    format!("the right to switch the merging of pages on ({}: {error})", path.display());
-                return Err(missing(what, crate::remedy::AS_ROOT.into()));
+                let reason = format!("cannot switch the merging of pages on: {}: {error}", path.display());
+                return Err(PlatformError::unavailable(reason, crate::remedy::AS_ROOT));
             }
         }
         used.machines += 1;

@@ -65,8 +65,8 @@ fn missing_parts_are_named_with_a_remedy() {
     let bench = Bench::new("containerd-missing");
     let error = |environment: &str| bench.launch(&bench.request(environment)).err().unwrap();
     let missing = error("containerd:address=/nowhere/containerd.sock");
-    let PlatformError::Missing { what, remedy: Some(remedy) } = &missing else { panic!("{missing}") };
-    assert!(what.contains("/nowhere/containerd.sock") && remedy.contains("address="), "{missing}");
+    let PlatformError::Unavailable { reason, remedy: Some(remedy) } = &missing else { panic!("{missing}") };
+    assert!(reason.contains("/nowhere/containerd.sock") && remedy.contains("address="), "{missing}");
     for keys in [",runtime=io.containerd.nosuch.v2", ",snapshotter=nosuch"] {
         let said = error(&daemon.environment(keys)).to_string();
         assert!(said.contains("nosuch"), "{keys}: {said}");

@@ -391,7 +391,7 @@ fn a_missing_runtime_has_a_remedy() {
     for platform in ["runc", "crun", "youki", "runsc"] {
         let request = bench.request(&format!("{platform}:binary={}", empty.display()));
         let error = bench.launch(&request).err().unwrap();
-        assert!(matches!(&error, PlatformError::Missing { remedy: Some(_), .. }), "{error}");
+        assert!(matches!(&error, PlatformError::Unavailable { remedy: Some(_), .. }), "{error}");
     }
 }
 

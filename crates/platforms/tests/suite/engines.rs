@@ -177,7 +177,7 @@ fn docker_refuses_an_unknown_runtime_and_mapped_users_with_a_remedy() {
         [("docker:runtime=nosuch", "daemon.json"), ("docker:user=mapped", "userns-remap")]
     {
         match bench.launch(&bench.request(environment)) {
-            Err(PlatformError::Missing { remedy: Some(said), .. }) => {
+            Err(PlatformError::Unavailable { remedy: Some(said), .. }) => {
                 assert!(said.contains(remedy), "{said}")
             }
             Err(other) => panic!("{environment}: {other}"),

@@ -116,7 +116,10 @@ fn ordinary_user() {
         let mut request = bench.request(environment);
         request.memory_bytes = Some(1 << 28);
         let error = bench.launch(&request).err().unwrap();
-        assert!(matches!(&error, PlatformError::Missing { what, .. } if what.contains("memory")), "{error}");
+        assert!(
+            matches!(&error, PlatformError::Unavailable { reason, .. } if reason.contains("memory")),
+            "{error}"
+        );
         request.memory_bytes = None;
         request.cpus = vec![weigh_host::facts::allowed_cpus()[0]];
         let mut guest = bench.launch(&request).unwrap();
@@ -148,7 +151,7 @@ fn ordinary_user() {
         assert!(!pids.iter().any(|pid| alive(*pid)), "{environment}");
     }
     let request = bench.request_with("native", &ImageSpec::Probe, None);
-    assert!(matches!(bench.launch(&request), Err(PlatformError::Missing { .. })));
+    assert!(matches!(bench.launch(&request), Err(PlatformError::Unavailable { .. })));
     drop(bench);
     println!("\nall well");
 }

@@ -174,7 +174,7 @@ fn an_image_without_a_system_is_refused_with_a_remedy() {
     for environment in ["lxc:init=full", "lxc:root=copied", "lxc:root=overlay"] {
         let request = bench.request_with(environment, &ImageSpec::Host, None);
         let refused = bench.launch(&request).map(|_| ()).unwrap_err();
-        let PlatformError::Missing { remedy: Some(remedy), .. } = refused else { panic!("{refused}") };
+        let PlatformError::Unavailable { remedy: Some(remedy), .. } = refused else { panic!("{refused}") };
         assert!(remedy.contains("rootfs=debian"), "{remedy}");
     }
     let resolve = |text: &str| {

@@ -330,7 +330,10 @@ fn machines_that_cannot_be_saved_are_refused_with_the_reason() {
     let reason = platform.restores(&bench.host, &request).unwrap_err().to_string();
     assert!(reason.contains("disk"), "{reason}");
     let error = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
-    assert!(matches!(error, PlatformError::Missing { .. }) && error.to_string().contains("disk"), "{error}");
+    assert!(
+        matches!(error, PlatformError::Unavailable { .. }) && error.to_string().contains("disk"),
+        "{error}"
+    );
     close(bench);
 }
 

@@ -108,7 +108,7 @@ fn a_mapped_user_that_cannot_reach_its_root_has_a_remedy() {
         let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(bench.state.path().parent().unwrap(), closed).unwrap();
         let error = bench.launch(&request).err().unwrap().to_string();
-        assert!(error.contains("closed to others") && error.contains("chmod o+x"), "{error}");
+        assert!(error.contains("does not let other users pass") && error.contains("chmod o+x"), "{error}");
     }
 }
 
@@ -123,7 +123,7 @@ fn a_saved_guest_goes_on_where_it_was() {
             assert!(name != "runsc", "{reason}");
             assert!(name == "youki" || reason.to_string().contains("CRIU"), "{reason}");
             let refused = platform.restore(&bench.host, &request, &bench.host.work).err().unwrap();
-            assert!(matches!(refused, PlatformError::Missing { .. }), "{refused}");
+            assert!(matches!(refused, PlatformError::Unavailable { .. }), "{refused}");
             continue;
         }
         let saved = bench.host.work.join("saved");
@@ -175,12 +175,12 @@ fn every_platform_of_runsc_launches_or_reports_why_not() {
     assert!(platform.capabilities(&kvm).settles);
     match platform.settle(&bench.host, &kvm) {
         Ok(settled) => assert_eq!(settled, kvm),
-        Err(PlatformError::Missing { what, .. }) => {
-            assert!(what.contains("KVM"), "{what}");
+        Err(PlatformError::Unavailable { reason, .. }) => {
+            assert!(reason.contains("KVM"), "{reason}");
             // Other keys do not affect the proof, and its result is cached.
             let other = EnvironmentSpec::parse("runsc:platform=kvm,storage=volume").unwrap();
             let again = platform.settle(&bench.host, &other).unwrap_err().to_string();
-            assert!(!what.contains("no guest answered") || again.contains("seen earlier"), "{again}");
+            assert!(!reason.contains("no guest answered") || again.contains("seen earlier"), "{again}");
         }
         Err(error) => panic!("{error}"),
     }

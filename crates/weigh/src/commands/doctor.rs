@@ -14,7 +14,7 @@ use weigh_host::virtualisation::{self, Virtualisation};
 use weigh_host::{facts, noise};
 use weigh_model::{EnvironmentSpec, NoiseLimits, Observed};
 use weigh_observe::{Observer, Sensors};
-use weigh_platforms::{self as platforms, Availability, PlatformError, remedy};
+use weigh_platforms::{self as platforms, Availability, remedy};
 use weigh_report::Document;
 use weigh_report::document::{Audience, Block, Item, ListKind, Section, Tone};
 use weigh_report::quantity::{plain_percent, share};
@@ -261,9 +261,6 @@ fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
     };
     match platform.settle(host, &environment) {
         Ok(_) => PlatformState::ready(alias, format!("a guest started as {environment}")),
-        Err(PlatformError::Missing { what, remedy }) => {
-            PlatformState::missing(alias, format!("no {what}"), remedy)
-        }
         Err(error) => state_of(alias, error.into()),
     }
 }

@@ -41,8 +41,8 @@ impl Vhost {
         }
         match open(device) {
             Ok(opened) => Ok((Self::On, Some(opened))),
-            Err(error) if word == "on" => Err(PlatformError::missing(
-                format!("vhost-net for `vhost=on` ({}: {error})", device.display()),
+            Err(error) if word == "on" => Err(PlatformError::unavailable(
+                format!("cannot open {} for `vhost=on`: {error}", device.display()),
                 "load the module: `modprobe vhost_net`, or write `vhost=auto`",
             )),
             Err(error) => Ok((Self::Absent(format!("{}: {error}", device.display())), None)),

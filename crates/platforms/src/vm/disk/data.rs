@@ -237,14 +237,14 @@ impl DataDiskSpec {
         let held = hold(device)?;
         let bytes = self.bytes_of(held.bytes);
         if bytes > held.bytes {
-            return Err(PlatformError::missing(
-                format!("room for {} on {}", format_bytes(bytes), device.display()),
+            return Err(PlatformError::unavailable(
+                format!("{} do not fit on {}", format_bytes(bytes), device.display()),
                 format!("write size={} or less", format_bytes(held.bytes)),
             ));
         }
         if self.only_whole && bytes < held.bytes {
-            return Err(PlatformError::missing(
-                format!("a way to give the guest a part of {}", device.display()),
+            return Err(PlatformError::unavailable(
+                format!("the guest cannot have a part of {}", device.display()),
                 format!("write size={}, the whole length, or name a partition", format_bytes(held.bytes)),
             ));
         }

@@ -15,6 +15,8 @@ use weigh_host::ledger::{EntryId, Ledger};
 
 /// The ledger's word for a loop device.
 const LOOP: &str = "loop device";
+/// The remedy for a device that is in use.
+const NAME_UNUSED: &str = "name a device that nothing uses: its content is destroyed";
 /// Time limit for losetup(8).
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for a detached loop device to be gone; another process may have it open for a moment.
@@ -48,27 +50,28 @@ fn of_kernel(number: u64) -> PathBuf {
 /// It is not a block device, or it is in use: mounted, or part of another device, a volume group or
 /// a swap area.
 pub(super) fn hold(path: &Path) -> Result<HeldDevice> {
-    let refused = |what: String, remedy: &str| PlatformError::missing(what, remedy);
     let metadata = path.metadata().map_err(PlatformError::at("look at", path))?;
     if !metadata.file_type().is_block_device() {
-        let what = format!("a block device at {} (it is something else)", path.display());
-        return Err(refused(what, "name a disk or a partition, as in `device=/dev/sdb`"));
+        let reason = format!("{} is not a block device", path.display());
+        return Err(PlatformError::unavailable(
+            reason,
+            "name a disk or a partition, as in `device=/dev/sdb`",
+        ));
     }
     let holders = fs::read_dir(of_kernel(metadata.rdev()).join("holders")).into_iter().flatten().flatten();
     let holders: Vec<String> =
         holders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     if !holders.is_empty() {
-        let what =
-            format!("a free block device at {} (it is part of {})", path.display(), holders.join(", "));
-        return Err(refused(what, "name a device that nothing uses: its content is destroyed"));
+        let reason = format!("{} is part of {}", path.display(), holders.join(", "));
+        return Err(PlatformError::unavailable(reason, NAME_UNUSED));
     }
     // For a block device, O_EXCL means: fail if it, or a part of it, is mounted or otherwise
     // claimed (open(2)).
     let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL).open(path);
     let mut file = opened.map_err(|error| {
         if error.raw_os_error() == Some(libc::EBUSY) {
-            let what = format!("a free block device at {} (it is mounted, or in use)", path.display());
-            return refused(what, "name a device that nothing uses: its content is destroyed");
+            let reason = format!("{} is mounted, or in use", path.display());
+            return PlatformError::unavailable(reason, NAME_UNUSED);
         }
         PlatformError::io(format!("open {} alone", path.display()))(error)
     })?;
@@ -92,9 +95,10 @@ impl Loop {
     /// The host has no loop devices, or the file's file system has no direct access.
     pub(super) fn attach(host: &Host, file: &Path) -> Result<Self> {
         if !host.is_root {
-            let remedy =
-                Some("run weigh as root, or name a device that you may write to by `device=`".into());
-            return Err(PlatformError::Missing { what: "the right to attach a loop device".into(), remedy });
+            return Err(PlatformError::unavailable(
+                "attaching a loop device requires root",
+                "run weigh as root, or name a device that you may write to by `device=`",
+            ));
         }
         let entry =
             host.ledger.record(platform_change(PLATFORM, LOOP, &file.to_string_lossy(), json!({})))?;
@@ -111,12 +115,10 @@ impl Loop {
                 if undo_loop(file).is_ok() {
                     host.ledger.forget(entry)?;
                 }
-                let what = format!("a loop device with direct access to its file ({error})");
-                let remedy = Some(
-                    "load the module: `modprobe loop`, keep the run on a disk, or name a device by `device=`"
-                        .into(),
-                );
-                Err(PlatformError::Missing { what, remedy })
+                Err(PlatformError::unavailable(
+                    format!("cannot attach a loop device with direct access to its file: {error}"),
+                    "load the module: `modprobe loop`, keep the run on a disk, or name a device by `device=`",
+                ))
             }
         }
     }

@@ -25,16 +25,16 @@ const CLEANING: &str = "/usr/lib/tmpfiles.d/tmp.conf";
 /// The image cannot be put on a disk, or mke2fs(8) is missing.
 pub(crate) fn root_disk(host: &Host, request: &GuestRequest, system: bool) -> Result<RootDisk> {
     let told = |error: DiskError| match error {
-        DiskError::NoTree => PlatformError::missing(
-            "a root file system in the image that a disk could be made from",
+        DiskError::NoTree => PlatformError::unavailable(
+            "the image has no root file system to make a disk from",
             "add `rootfs=debian`, or name a directory or archive that holds one",
         ),
-        DiskError::NoSystem(path) => PlatformError::missing(
-            format!("the program /{path} in the image"),
+        DiskError::NoSystem(path) => PlatformError::unavailable(
+            format!("the image has no /{path}"),
             "give an image that is a whole system, as with `rootfs=debian`",
         ),
         DiskError::NoProgram => {
-            PlatformError::missing("the program mke2fs", "install it with `apt-get install e2fsprogs`")
+            PlatformError::program_missing("mke2fs", "install it with `apt-get install e2fsprogs`")
         }
         other => PlatformError::io("make a disk of the image")(std::io::Error::other(other)),
     };

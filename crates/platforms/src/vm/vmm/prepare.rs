@@ -77,8 +77,8 @@ fn channel(monitor: &dyn Monitor, kernel: &GuestKernel, asked: Option<Channel>) 
     match asked {
         Some(Channel::Vsock) | None if has_vsock => Ok(Channel::Vsock),
         Some(Channel::Serial) | None if monitor.talks_over_console() => Ok(Channel::Serial),
-        _ => Err(PlatformError::missing(
-            format!("a way to talk to guests with the kernel {} (it has no {VSOCK_MODULE})", kernel.release),
+        _ => Err(PlatformError::unavailable(
+            format!("cannot talk to guests with the kernel {}: it has no {VSOCK_MODULE}", kernel.release),
             "name a kernel with virtio's vsock by kernel=PATH",
         )),
     }

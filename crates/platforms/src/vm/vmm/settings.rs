@@ -71,7 +71,7 @@ impl Settings {
             "" => common_keys::program(platform, environment, platform.name(), remedy)?,
             name => find_program(name)
                 .and_then(|path| std::path::absolute(path).ok())
-                .ok_or_else(|| PlatformError::missing(format!("the program {name}"), remedy))?,
+                .ok_or_else(|| PlatformError::program_missing(name, remedy))?,
         };
         Ok(Self {
             binary,

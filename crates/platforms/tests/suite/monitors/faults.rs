@@ -76,7 +76,7 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
         let (platform, environment) =
             resolve(&EnvironmentSpec::parse(&place.environment()).unwrap()).unwrap();
         let error = platform.settle(&bench.host, &environment).unwrap_err().to_string();
-        assert!(error.contains("working KVM") && error.contains("/dev/kvm"), "{error}");
+        assert!(error.contains("KVM does not work") && error.contains("/dev/kvm"), "{error}");
         if let Some(entry) = error.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next()) {
             panic!("asked for the first time it is not known yet, and here is {entry}");
         }

@@ -132,7 +132,7 @@ fn a_network_is_configured_and_removed() {
         let (place, bench) = Place::with_bench(kind, "monitors-net");
         let request = place.request_with(&bench, ",net=bridge", &ImageSpec::Probe);
         let mut guest = match bench.launch(&request) {
-            Err(error @ PlatformError::Missing { .. }) => {
+            Err(error @ PlatformError::Unavailable { .. }) => {
                 eprintln!("SKIPPED a_network_is_configured_and_removed: {error}");
                 return;
             }

@@ -54,7 +54,7 @@ impl Platform for Disks {
         Ok(())
     }
     fn launch(&self, _: &Host, _: &crate::GuestRequest) -> crate::Result<Box<dyn crate::Guest>> {
-        Err(PlatformError::Missing { what: "anything".into(), remedy: None })
+        Err(PlatformError::Unavailable { reason: "nothing is here".into(), remedy: None })
     }
     fn host_changes(&self, _: &crate::GuestRequest) -> Vec<String> {
         Vec::new()
@@ -190,7 +190,7 @@ fn a_device_in_use_is_refused() {
     assert!(error.contains("mounted"), "{error}");
     let file = wanted(&format!("disk=block,device={}", bench.host.work.display()));
     let error = file.prepare(&bench.host).unwrap_err().to_string();
-    assert!(error.contains("something else"), "{error}");
+    assert!(error.contains("is not a block device"), "{error}");
     let said = named("").host_changes().join(" ");
     assert!(said.contains("DESTROY") && said.contains(&device), "{said}");
 }
