@@ -177,7 +177,7 @@ fn loader(loader: &LoaderSummary) -> String {
     text.push_str(&format!(", its busiest CPU {busy} busy"));
     match (loader.reached_per_s, loader.headroom_per_s) {
         (Some(reached), Some(headroom)) if headroom > 0.0 => text.push_str(&format!(
-            "; {} of what it reaches there against a server that answers at once ({} {operation}/s)",
+            "; {} of what it reaches there against the null server ({} {operation}/s)",
             share(reached / headroom),
             significant(headroom)
         )),

@@ -194,13 +194,13 @@ pub enum RunnerError {
     #[error("the baseline {0} is not among the plan's environments; add it")]
     Baseline(String),
     /// The run directory belongs to another plan.
-    #[error("the run directory was made for another plan; go on with the plan that is in it")]
+    #[error("this run directory belongs to another plan; resume it with its own plan.json")]
     OtherPlan,
     /// This version does not support an environment.
     #[error(transparent)]
     Environment(#[from] SpecError),
     /// Guests have unintended differences. Nothing was measured; the facts are recorded.
-    #[error("guests are not like {baseline}{}", listed(unequal, baseline))]
+    #[error("guests differ from the baseline {baseline}{}", listed(unequal, baseline))]
     Unequal {
         /// Name of the environment that the others are compared with.
         baseline: String,
@@ -236,7 +236,7 @@ pub struct UnequalEnvironment {
 /// Formats every difference on a line of its own.
 fn listed(unequal: &[UnequalEnvironment], baseline: &str) -> String {
     let line = |environment: &str, d: &parity::Difference| {
-        format!("\n  {} of {environment} is {}, of {baseline} {}", d.key, d.value, d.baseline_value)
+        format!("\n  {environment}: {} is {} ({baseline}: {})", d.key, d.value, d.baseline_value)
     };
     let all = unequal.iter().flat_map(|one| one.differences.iter().map(|d| line(&one.environment, d)));
     all.collect()

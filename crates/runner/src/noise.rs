@@ -110,7 +110,7 @@ impl Signals {
     pub(crate) fn describe(&self, notice: Notice, clock: &str) -> String {
         match notice {
             Notice::Steal => format!(
-                "the machine below this one took CPU time: {}; ask for a machine of your own, or expect wide intervals",
+                "the hypervisor took CPU time (steal): {}; use a dedicated host, or expect wide intervals",
                 self.words(self.steal)
             ),
             Notice::ForeignCpu => format!(
@@ -120,7 +120,7 @@ impl Signals {
             Notice::Throttle => format!("{}; lift the limit", self.throttle_words()),
             Notice::ClockRate => format!("{clock} is off: {}", self.clock_words()),
             Notice::ClockUnproven => format!(
-                "{clock} cannot be judged ({}): durations are the host's and include the way there and back",
+                "{clock} cannot be judged ({}): the report uses the host's durations, which include the round trip",
                 self.clock_words()
             ),
         }
@@ -265,6 +265,16 @@ mod tests {
         let (cause, detail) = both.void(&LIMITS, true).unwrap();
         assert_eq!(cause, VoidCause::Steal);
         assert_eq!(detail, "2.5 % of 2 CPUs in 1.00 s, 2.5 % of that certain; the limit is 2 %");
+    }
+
+    #[test]
+    fn notices_say_what_happened_and_what_to_do() {
+        let told = Signals { steal: ms(50, 0), ..quiet() }.describe(Notice::Steal, "");
+        assert!(told.starts_with("the hypervisor took CPU time (steal): 2.5 % of 2 CPUs"), "{told}");
+        assert!(told.contains("use a dedicated host"), "{told}");
+        let unproven = Signals { clock: clock(ClockState::Bracket), ..quiet() };
+        let told = unproven.describe(Notice::ClockUnproven, "the guest's clock");
+        assert!(told.contains("the report uses the host's durations"), "{told}");
     }
 
     #[test]

@@ -438,8 +438,8 @@ impl Runner<'_> {
                 let failure = self.file_failure(environment, workload, "headroom", failure)?;
                 let id = &self.plan.workloads[workload].id;
                 self.journal.warn(format!(
-                    "{id} in {name}: what the load generator can reach is not proven, as the server that answers at once was not \
-                     loaded: {}; watch for LOADER BOUND",
+                    "{id} in {name}: cannot measure the load generator's capacity: loading the null server failed: {}; check for \
+                     LOADER BOUND",
                     failure.reason
                 ))?;
                 Ok(None)

@@ -417,8 +417,8 @@ impl<'a> Runner<'a> {
         }
         self.journal.append(Record::NoisyHost(NoisyHost { from_block: block, void_units, units }))?;
         self.journal.warn(format!(
-            "NOISY-HOST: {void_units} of {units} units were void for noise of this machine; from block {block} on noise voids nothing, and \
-             the intervals are as wide as the noise makes them; a machine of one's own, or --cpus, gives narrower ones"
+            "NOISY-HOST: noise voided {void_units} of {units} units; from block {block} on no unit is voided. Use a dedicated host or \
+             --cpus for narrower intervals"
         ))
     }
 
@@ -430,9 +430,8 @@ impl<'a> Runner<'a> {
 
     fn out_of_blocks(&mut self) -> Result<FinishReason, RunnerError> {
         let limit = self.block_limit();
-        let message = format!(
-            "so many units were void that {limit} blocks did not give the planned number of units that count"
-        );
+        let message =
+            format!("stopped after {limit} blocks: too many void units, so fewer units count than planned");
         self.journal.warn(message)?;
         let reason = match self.plan.effort {
             Effort::Precision { .. } | Effort::Sequential { .. } => FinishReason::MaximumBlocks,

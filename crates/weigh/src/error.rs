@@ -314,7 +314,7 @@ impl From<weigh_runner::RunnerError> for Failure {
                 keys.sort_unstable();
                 keys.dedup();
                 Self::input(error.to_string()).hint(format!(
-                    "`--allow-unequal {}` allows it, and says so beside every ratio; or make the guests alike",
+                    "make the guests equal, or accept the difference with `--allow-unequal {}`, which marks every affected ratio",
                     keys.join(",")
                 ))
             }

@@ -35,7 +35,7 @@ pub(super) fn check_device_reads(
     let failed = |reason| Err(Failure::new(FailureKind::Check, reason));
     if seen.is_empty() {
         return failed(format!(
-            "the command says it read {claimed} bytes at random places of a disk, and what the host's device saw cannot be read here: \
+            "the command reports {claimed} bytes of random reads, but what the host's device saw cannot be read here: \
              a cache may have been measured"
         ));
     }
@@ -57,7 +57,7 @@ pub(super) fn check_device_reads(
                 None => "a cache was measured",
             };
             failed(format!(
-                "the command says it read {claimed} bytes at random places of a disk, the host's device saw {seen}: {whose}; \
+                "the command reports {claimed} bytes of random reads, but the host's device saw {seen}: {whose}; \
                  use a file larger than the caches, direct access, and for a machine `cache=none`"
             ))
         }

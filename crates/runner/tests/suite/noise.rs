@@ -169,7 +169,12 @@ fn a_host_on_which_most_units_would_be_void_is_measured_all_the_same() {
         assert_eq!(noisy, NoisyHost { from_block, void_units: from_block, units: from_block });
         assert_eq!(voids(&store).len(), from_block as usize);
         assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, planned));
-        assert!(warnings(&outing).iter().any(|message| message.contains("NOISY-HOST")));
+        let told = format!("NOISY-HOST: noise voided {from_block} of {from_block} units");
+        assert!(
+            warnings(&outing).iter().any(|message| message.starts_with(&told)),
+            "{:?}",
+            warnings(&outing)
+        );
         let collected = collect(&plan, &records(&store));
         assert_eq!(collected.blocks_done, planned);
         assert_eq!(collected.circumstances.noisy_host, Some(noisy));
@@ -380,7 +385,7 @@ fn random_reads_have_to_reach_the_hosts_device() {
         assert_eq!(is_measured(&trial), passes, "{name} {bytes}: {:?}", trial.outcome);
         if let Some(failure) = failure(&trial) {
             assert_eq!(failure.kind, FailureKind::Check);
-            assert!(failure.reason.contains("2000 bytes"), "{}", failure.reason);
+            assert!(failure.reason.contains("reports 2000 bytes of random reads"), "{}", failure.reason);
             assert!(name == "page_faults" || failure.reason.contains("1899"), "{}", failure.reason);
         }
     }

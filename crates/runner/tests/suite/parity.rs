@@ -70,9 +70,9 @@ fn every_environment_that_differs_is_in_the_list() {
     let error = attempt(&bench, &plan).0.map(|_| ()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "guests are not like null:fact=cpus=1,label=a\n  \
-         cpus of null:fact=cpus=2,label=b is 2, of null:fact=cpus=1,label=a 1\n  \
-         cpus of null:fact=libc=x+cpus=3,label=d is 3, of null:fact=cpus=1,label=a 1"
+        "guests differ from the baseline null:fact=cpus=1,label=a\n  \
+         null:fact=cpus=2,label=b: cpus is 2 (null:fact=cpus=1,label=a: 1)\n  \
+         null:fact=libc=x+cpus=3,label=d: cpus is 3 (null:fact=cpus=1,label=a: 1)"
     );
 }
 

@@ -97,7 +97,7 @@ fn another_plan_is_refused() {
         let mut other = plan.clone();
         change(&mut other);
         let refused = bench.go_on(&other, &mut store, |_, _| {}).err().unwrap();
-        assert!(refused.to_string().contains("another plan"), "{refused}");
+        assert!(refused.to_string().contains("resume it with its own plan.json"), "{refused}");
     }
     assert_eq!(records(&store), before);
 }

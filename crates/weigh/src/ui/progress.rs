@@ -79,7 +79,7 @@ impl Progress {
             }
             Event::SurfaceCellStarted { environment, workload } => self.cell(workload, environment),
             Event::Headroom(headroom) => self.line(&format!(
-                "{} in {}: the load generator reaches {} {}/s against a server that answers at once",
+                "{} in {}: the load generator reaches {} {}/s against the null server",
                 headroom.workload,
                 headroom.environment,
                 amount(headroom.rate_per_s),
