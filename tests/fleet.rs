@@ -427,7 +427,7 @@ mod fakes {
         stored(&stage, fleet("0.0.1", "a"));
         stage.refuses("fleet --resume f", &["weigh 0.0.1 began the fleet"]);
         assert!(stage.stdout("show f").contains("running"));
-        stage.refuses("show f --format csv", &["not shown in this format"]);
+        stage.refuses("show f --format csv", &["fleets have no csv output"]);
         stage.refuses("show f --gate 3", &["--gate", "this is a fleet"]);
         stage.refuses("resume f --live", &["--live", "this is a fleet"]);
         stage.write("f/fleet.json", fleet("0.0.1", "../a").to_string());

@@ -105,11 +105,11 @@ mod fakes {
             .collect();
         assert_eq!((names.as_slice(), &plan["baseline"]), (&["old", "new"][..], &"old".into()));
 
-        let both = ["two environments and 2 commands", "weigh gate runc -- old/tool"];
+        let both = ["two environments take at most one command, not 2", "weigh gate runc -- old/tool"];
         stage.refuses("gate null null:label=b -- one --- two", &both);
         stage.refuses("gate -- one --- two --- three", &["compares two commands, and here are 3"]);
         stage.refuses("gate null -- one", &["no second build", "weigh gate OLD NEW"]);
-        stage.refuses("gate --start -- one --- two", &["starts the same way"]);
+        stage.refuses("gate --start -- one --- two", &["compares two environments, not two commands"]);
         stage.refuses("gate --quick -- one --- two", &["--quick"]);
         stage.refuses("gate null", &["NEW"]);
     }

@@ -134,7 +134,7 @@ mod fakes {
         stage.refuses("history alone --version v1", &["no effect to keep", "--on"]);
         let first = added(&stage);
         repeated(&stage, &first, 2, |_, _| {});
-        stage.refuses("history --format csv", &["not shown in this format", "json"]);
+        stage.refuses("history --format csv", &["histories have no csv output", "json"]);
         stage.refuses("history --format go", &["go"]);
         stage.write(".weigh/history/x.json", "{\"format\": 1,\n\"version\": 3}");
         stage.run("history").says(&["x.json", "can be added again"]);

@@ -430,8 +430,8 @@ pub struct MeasureArgs {
     /// `native`
     #[arg(long, value_name = "ENV")]
     pub baseline: Option<String>,
-    /// 6 blocks and small workloads; noise voids nothing; exploratory, never EQUIVALENT; without
-    /// --on, 160 s: what does not fit is left out, and what is left makes up to 30 blocks
+    /// 6 blocks of small workloads, labelled EXPLORATORY; noise voids no unit. Without --on, fits
+    /// 160 s: drops what takes too long, then runs up to 30 blocks
     #[arg(long, conflicts_with_all = ["blocks", "precision"])]
     pub quick: bool,
     /// How long it goes on, and from which seed
@@ -447,7 +447,7 @@ pub struct MeasureArgs {
     /// Memory limit of every environment, as in `2GiB`
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// Compare guests that differ in this, and say so beside every ratio: `cpus`, `memory`, `libc`,
+    /// Allow guests to differ in KEY; every affected ratio is marked: `cpus`, `memory`, `libc`,
     /// `binary:PROGRAM`, `mounts:PATH`...; a list `a,b` names several
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub allow_unequal: Vec<String>,

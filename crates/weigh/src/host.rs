@@ -90,7 +90,7 @@ impl HostSession {
 pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
     let closed = ledger.close(&Undoers).map_err(ledger_failure);
     for (change, reason) in ledger.left() {
-        ui::note(&format!("note: left as it is: {change}: {reason}"));
+        ui::note(&format!("note: kept {change}: {reason}"));
     }
     closed
 }

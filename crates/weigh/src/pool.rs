@@ -79,8 +79,8 @@ pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
     warnings.extend(clones(&machines, &runs));
     if !unlike.between_groups.is_empty() {
         let what = unlike.between_groups.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let seen = format!("the groups differ in {what}, because their kinds do");
-        warnings.push(Notice::new(seen, "differences between groups include that, too"));
+        let seen = format!("the groups also differ in {what}, so their difference includes it");
+        warnings.push(Notice::new(seen, ""));
     }
     warnings.extend(share.and_then(|share| shares::missing(share, &runs)));
     let title = outcome::title(&first.plan.whole());

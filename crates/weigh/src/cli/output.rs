@@ -92,6 +92,11 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
+    /// Its name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
+    }
+
     /// Whether it holds the results of one run, for other tools.
     pub fn is_for_runs(self) -> bool {
         use OutputFormat::{Bencher, GithubBigger, GithubSmaller, Go, GoogleBenchmark, OpenMetrics};

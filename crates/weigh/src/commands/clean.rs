@@ -19,7 +19,7 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
         }
         for (run, changes) in pending.runs {
             if ledger::is_live(&state, &run) {
-                ui::note(&format!("would be left alone: {run} is going on"));
+                ui::note(&format!("would skip {run}: still running"));
                 continue;
             }
             for change in changes.iter().rev() {
@@ -33,10 +33,10 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
         ui::print(&format!("undone: {change}"));
     }
     for (change, reason) in &sweep.left {
-        ui::print(&format!("left as it is: {change}: {reason}"));
+        ui::print(&format!("kept {change}: {reason}"));
     }
     for run in &sweep.live {
-        ui::note(&format!("left alone: {run} is going on"));
+        ui::note(&format!("skipped {run}: still running"));
     }
     if sweep.failed.is_empty() && sweep.damaged.is_empty() {
         ui::print(match (sweep.undone.is_empty(), sweep.left.is_empty()) {

@@ -3,7 +3,7 @@
 use super::dry_run;
 use super::run::{RUNS, catch_signals, request};
 use crate::cli::{FleetArgs, OutputFormat};
-use crate::error::{Failure, Kind};
+use crate::error::Failure;
 use crate::fleet::{self, Engine, Work, shares};
 use crate::host::{LocalHost, NoHost, run_id};
 use crate::{output, ui};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use weigh_host::clock;
-use weigh_report::{FleetRow, Format, spelled_out};
+use weigh_report::{FleetRow, spelled_out};
 use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineState};
 
 /// Makes the plan, has every machine measure it, and shows the state of the machines.
@@ -212,14 +212,9 @@ fn rendered(directory: &FleetDirectory, format: OutputFormat) -> Result<String, 
         FleetRow { name, state, replacement, node: machine.node.clone(), host, remark }
     });
     let document = weigh_report::fleet(&directory.plan().name, &rows.collect::<Vec<_>>());
-    match Format::from(format) {
-        Format::Table => Ok(ui::shown(&document)),
-        format => weigh_report::render_document(&document, format, &ui::report_options(true, None)).map_err(
-            |error| {
-                Failure::new(Kind::Input, "a fleet is not shown in this format")
-                    .because(error)
-                    .hint("table, json, md, latex and html show it")
-            },
-        ),
+    if format == OutputFormat::Table {
+        return Ok(ui::shown(&document));
     }
+    weigh_report::render_document(&document, format.into(), &ui::report_options(true, None))
+        .map_err(|error| super::study::no_output("fleets", format, error))
 }

@@ -101,7 +101,8 @@ fn environments(
     match (old, new) {
         (Some(old), Some(new)) if commands == 1 => labelled(old, new).map(|(old, new)| vec![old, new]),
         (Some(_), Some(_)) => {
-            Err(Failure::input(format!("here are two environments and {commands} commands")).hint(COMMANDS))
+            Err(Failure::input(format!("two environments take at most one command, not {commands}"))
+                .hint(COMMANDS))
         }
         _ if commands == 1 => Err(Failure::input("the gate has no second build").hint(
             "as in `weigh gate OLD NEW -- command`, or `weigh gate -- old/tool input --- new/tool input`",
@@ -111,7 +112,8 @@ fn environments(
                 .hint("`weigh run` compares any number of them"))
         }
         _ if start => {
-            Err(Failure::input("a guest starts the same way for both commands").hint("leave --start out"))
+            Err(Failure::input("--start compares two environments, not two commands")
+                .hint("leave --start out"))
         }
         (environment, _) => Ok(vec![environment.unwrap_or_else(|| "native".into())]),
     }

@@ -34,12 +34,8 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
             .hint("add a run: `weigh history RUN --version NAME`"));
     }
     let report = report(&kept);
-    let text =
-        render_history(&report, (*format).into(), &ui::report_options(true, None)).map_err(|error| {
-            Failure::new(Kind::Input, "a history is not shown in this format")
-                .because(error)
-                .hint("table, json, md, latex and html show it")
-        })?;
+    let text = render_history(&report, (*format).into(), &ui::report_options(true, None))
+        .map_err(|error| super::study::no_output("histories", *format, error))?;
     match file {
         Some(file) => output::write(file, text)?,
         None => ui::print(&text),

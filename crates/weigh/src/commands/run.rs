@@ -295,7 +295,7 @@ pub fn execute(
         // A pilot is not kept, so there is no run to name.
         Err(_) if execution.options.blind => {}
         Err(RunnerError::Unequal { .. }) => ui::note(&format!(
-            "run: {0}, with what was seen of every guest; `weigh resume {0}` continues once they are alike",
+            "run: {0} holds the facts about every guest; make the guests equal, then `weigh resume {0}`",
             path.display()
         )),
         Err(RunnerError::Loader { .. }) => ui::note(&format!(

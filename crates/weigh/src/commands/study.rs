@@ -8,15 +8,14 @@ use crate::error::{Failure, Kind};
 use crate::host::LocalHost;
 use crate::study::{self, AvailabilityCheck, acceleration};
 use crate::{output, request, ui};
-use clap::ValueEnum;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
 use weigh_model::harmless_lines;
-use weigh_report::spelled_out;
 use weigh_report::study::StudyReport;
+use weigh_report::{ReportError, spelled_out};
 use weigh_studies::{
     Column, ColumnChoice, Experiment, ExperimentState, Library, Reanalysed, Study, StudyDirectory,
     StudyState, UnknownExperiment, reanalyse,
@@ -162,8 +161,14 @@ pub fn refuse_of_runs(what: &str, run: &str, options: &[(&str, bool)]) -> Result
 /// # Errors
 /// The format is one of those.
 pub fn refuse_format(what: &str, run: &str, format: OutputFormat) -> Result<(), Failure> {
-    let name = format.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default();
-    refuse_of_runs(what, run, &[(&format!("--format {name}"), format.is_for_runs())])
+    refuse_of_runs(what, run, &[(&format!("--format {}", format.name()), format.is_for_runs())])
+}
+
+/// Returns the error for a format that cannot show `what`, which is a plural.
+pub fn no_output(what: &str, format: OutputFormat, error: ReportError) -> Failure {
+    Failure::input(format!("{what} have no {} output", format.name()))
+        .because(error)
+        .hint("table, json, md, latex and html show it")
 }
 
 /// Measures what is left, then shows all results.

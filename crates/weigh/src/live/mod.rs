@@ -114,7 +114,7 @@ impl Live {
     pub fn announcement(&self) -> String {
         let port = self.address.port();
         format!(
-            "live: http://{}{} (a browser on this machine takes CPU time from what is measured; from another one: ssh -L \
+            "live: http://{}{} (a browser on this host disturbs the measurement; to view from elsewhere: ssh -L \
              {port}:127.0.0.1:{port} HOST)",
             self.address,
             self.shared.path()

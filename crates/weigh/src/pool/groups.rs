@@ -23,7 +23,7 @@ impl Labels {
         let label = |text: &String| {
             let parts = text.rsplit_once('=').filter(|(run, name)| !run.is_empty() && !name.is_empty());
             let (run, name) = parts.ok_or_else(|| {
-                Failure::input("a label is a run and a name")
+                Failure::input("expected RUN=NAME")
                     .at("--label", text, 0..text.len())
                     .hint("as in `--label host-a=small` or `--label 'fleet/small-*=small'`")
             })?;

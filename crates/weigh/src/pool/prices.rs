@@ -51,12 +51,12 @@ impl Prices {
             let (kind, price) = text
                 .rsplit_once('=')
                 .filter(|(kind, _)| !kind.is_empty())
-                .ok_or_else(|| refused("a price is a kind of machine and what an hour of it costs"))?;
-            let amount = price.strip_suffix("/h").ok_or_else(|| refused("a price is for an hour"))?;
+                .ok_or_else(|| refused("expected KIND=PRICE/h"))?;
+            let amount = price.strip_suffix("/h").ok_or_else(|| refused("the price must end in /h"))?;
             let amount = amount.trim().parse::<f64>().ok().filter(is_price);
             let per_hour = amount.ok_or_else(|| refused("a price is a number above 0"))?;
             if prices.iter().any(|other| other.kind == kind) {
-                return Err(refused("a kind of machine has one price"));
+                return Err(refused(&format!("the kind `{kind}` has two prices")));
             }
             prices.push(Price { kind: kind.into(), per_hour, text: text.clone(), place: 0..kind.len() });
         }
@@ -212,6 +212,6 @@ mod tests {
             let error = parsed(&[text]).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        assert!(parsed(&["a=1/h", "a=2/h"]).unwrap_err().to_string().contains("one price"));
+        assert!(parsed(&["a=1/h", "a=2/h"]).unwrap_err().to_string().contains("the kind `a` has two prices"));
     }
 }

@@ -70,8 +70,8 @@ pub fn environments(
             baseline_name.clone_from(&name);
         }
         if plans.iter().any(|plan| plan.name == name) {
-            return Err(Failure::input(format!("the environment `{name}` is named twice")).hint(format!(
-                "to run it twice give one a label: `{name}{}label=again`",
+            return Err(Failure::input(format!("the environment `{name}` is given twice")).hint(format!(
+                "label one of them to measure it twice: `{name}{}label=again`",
                 if name.contains(':') { ',' } else { ':' }
             )));
         }
