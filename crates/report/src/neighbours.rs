@@ -130,9 +130,9 @@ fn knees(report: &Report) -> Vec<Section> {
     let section = |(subject, all): (String, Vec<&Degradation>)| {
         let rows: Vec<OwnRow> = all.into_iter().filter_map(row).collect();
         let note = format!(
-            "guests in all, against the same environment alone in the same block; within: the most guests up to which every 95 % interval of \
-             the loss lies entirely at or below {margin}; beyond: the fewest guests from which every one lies entirely above it; undecided: \
-             what lies between, failed or could not be measured; no verdicts, and nothing is fitted"
+            "guests in all, against the same environment alone in the same block; within: largest number of guests whose loss is certainly \
+             <= {margin} (whole 95 % interval); beyond: smallest number whose loss is certainly > {margin}; undecided: in between, or not \
+             measured; no verdicts, and nothing is fitted"
         );
         let columns = ["neighbours", "within up to", "beyond from", "undecided"].map(String::from);
         let caption = format!("{subject}: how many guests it tolerates");

@@ -204,8 +204,7 @@ fn faults(report: &Report, labels: &mut Vec<Label>) {
     if report.host.as_ref().is_some_and(HostFacts::is_emulated) {
         add(
             "EMULATED HOST",
-            "an emulator executes this host's instructions: no number here says what anything costs on a real machine"
-                .into(),
+            "an emulator executes this host's instructions: the numbers do not apply to real hardware".into(),
         );
     }
     if let Some(noisy) = &report.circumstances.noisy_host {
@@ -246,7 +245,7 @@ fn faults(report: &Report, labels: &mut Vec<Label>) {
     for (environment, acceleration) in misnamed(report) {
         add(
             "MISNAMED",
-            format!("{environment} ran with acceleration {acceleration}: its name promises another"),
+            format!("{environment} ran with acceleration {acceleration}, which differs from its name"),
         );
     }
 }

@@ -16,8 +16,8 @@ const SPREAD_NOTE: &str = "spread: standard deviation of the log ratio from bloc
 
 /// The meaning of the columns of the second table.
 const PARTS_NOTE: &str = "standard deviations of the log ratio: what the iterations or slices of a unit contribute to it, and what is drawn once per \
-                          block, with its launches, with the 95 % interval; the best length of a unit is that of the least time for a spread up \
-                          to `at most`, as a multiple of the present one, and then what the cell takes";
+                          block, with its launches, with the 95 % interval; best length: the unit length, relative to now, that takes the \
+                          least time for a spread up to `at most`, and then what the cell takes";
 
 /// The document of a planned run. `command` starts the run that finds the difference, if there is
 /// one.

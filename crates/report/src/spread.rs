@@ -15,8 +15,8 @@ use weigh_stats::{
 
 /// The meaning of the columns of the table.
 const NOTE: &str = "standard deviations of the ratio to the baseline from block to block: what the windows of slices or the iterations of a unit \
-                    contribute to it, and what is drawn once per block beyond that, with its 95 % interval; the best length is that of a unit whose \
-                    interval is narrowest for a given time, as a multiple of the present one";
+                    contribute to it, and what is drawn once per block beyond that, with its 95 % interval; best length: the unit length, \
+                    relative to now, that gives the narrowest interval in the same time";
 
 /// One table over all workloads, and a sentence for each; a terminal has only the sentences. Empty
 /// if nothing is known.

@@ -79,9 +79,9 @@ fn memory(options: &Options) -> Result<Option<String>, KernelError> {
         return Ok(None);
     }
     let remedy = if keys > 0 { "give it fewer keys (`--param keys=`)" } else { "give it less to keep" };
-    let remedy = format!("{remedy}, a smaller `--size`, or the environments more memory (`--memory`)");
+    let remedy = format!("{remedy}, a smaller `--size`, or raise `--memory`");
     place::require_memory(needed, options.number("memory-limit"), &remedy)?;
-    Ok(Some(format!("{} of memory are there", rounded(needed))))
+    Ok(Some(format!("{} of memory is available", rounded(needed))))
 }
 
 /// Checks and prepares the place.
@@ -152,16 +152,15 @@ fn file_system(options: &Options, path: &Path, kind: Option<FileType>) -> Result
     let anywhere = options.text("on") == "any";
     if let (Some(name), false) = (place::in_memory(&opened), anywhere) {
         return Err(KernelError::Unable(format!(
-            "{shown} lies in memory ({name}), and a disk is to be measured: give the guest storage on one (`storage=volume` or \
+            "{shown} is in memory ({name}), but this workload measures a disk: give the guest storage on one (`storage=volume` or \
              `storage=overlay`), or a machine a disk of its own (`disk=raw,storage=disk`; or `disk=raw`, and \
              `--param file=/dev/vda --param file-bytes=0` where the workload has them)"
         )));
     }
     if options.text("on") == "direct" && place::in_user_space(&opened) {
         return Err(KernelError::Unable(format!(
-            "{shown} lies on a file system that a process on the host serves (FUSE, as fuse-overlayfs of an engine that has no overlay of \
-             the kernel's): direct reads and writes end in the host's page cache and not at the disk; use `storage=volume`, an overlay of \
-             another platform (`namespaces:storage=overlay`), or an engine with the storage driver overlay2"
+            "{shown} is on FUSE (for example fuse-overlayfs), where direct I/O reaches the host's page cache, not the disk; use \
+             `storage=volume`, an overlay of another platform (`namespaces:storage=overlay`), or an engine with the storage driver overlay2"
         )));
     }
     // An existing file already has its space.
@@ -231,11 +230,11 @@ mod tests {
         let error = room(&["--keys", "150e6", "--value-bytes", "50", "--memory-limit", "2GiB"]).unwrap_err();
         // Each key takes 156 bytes.
         assert!(error.contains("22332MiB of memory are needed and the guest may use 2GiB"), "{error}");
-        assert!(error.contains("--param keys=") && error.contains("--memory"), "{error}");
+        assert!(error.contains("--param keys=") && error.contains("or raise `--memory`"), "{error}");
         assert!(room(&["--keys", "1e19", "--value-bytes", "1e18"]).is_err(), "no overflow");
         let (told, passed) =
             room(&["--keys", "1000", "--value-bytes", "50", "--memory-limit", "64MiB"]).unwrap();
-        assert!(passed && told["check"]["statement"] == "17MiB of memory are there", "{told}");
+        assert!(passed && told["check"]["statement"] == "17MiB of memory is available", "{told}");
         // Memory can be checked together with a place.
         let both = ["--path", "/", "--on", "any", "--memory", "100MiB", "--memory-limit", "99MiB"];
         assert!(room(&both).unwrap_err().contains("100MiB of memory"));
@@ -255,7 +254,11 @@ mod tests {
         let path = folder.path().join("file");
         let line = ["--path", path.to_str().unwrap(), "--bytes", "1MiB", "--write", "file"];
         let error = room(&line).unwrap_err();
-        assert!(error.contains("tmpfs") && error.contains("storage=volume"), "{error}");
+        assert!(
+            error.contains("is in memory (tmpfs), but this workload measures a disk")
+                && error.contains("storage=volume"),
+            "{error}"
+        );
         assert!(!path.exists());
         assert!(room(&[line.as_slice(), &["--on", "any"]].concat()).unwrap().1);
     }

@@ -192,7 +192,7 @@ fn rule_17_emulation_is_never_shown_as_kvm() {
     finds(rule_17, &truth, &claimed);
     // A run filed under a false name is not shown without saying so.
     Texts::of(&claimed).say("MISNAMED");
-    Texts::of(&claimed).say("kvm ran with acceleration tcg");
+    Texts::of(&claimed).say("kvm ran with acceleration tcg, which differs from its name");
     // Nor is KVM on a host that is emulated itself.
     let emulated = but(&truth, |report| {
         report.host.as_mut().expect("a host").hypervisor = Some(weigh_model::EMULATOR.into());
