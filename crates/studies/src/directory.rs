@@ -8,7 +8,6 @@
 //! ```
 
 use crate::columns::ColumnChoice;
-use crate::error::StudyError;
 use crate::file::read_study;
 use crate::study::{Experiment, Study};
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_store::StoreError;
+use weigh_workloads::FileError;
 
 /// Version of `study.json`.
 const FORMAT: u32 = 1;
@@ -128,7 +128,7 @@ pub enum DirectoryError {
     },
     /// The study in the state is wrong.
     #[error(transparent)]
-    Study(#[from] StudyError),
+    Study(#[from] FileError),
     /// An environment in the state is wrong.
     #[error("{}", .0.message)]
     Environment(SpecError),

@@ -5,15 +5,14 @@ mod numbers;
 mod reanalyse;
 mod validate;
 
-use crate::error::{Fault, StudyError};
 use crate::study::{Command, Experiment, Form, Spread, Statistic, Study};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
-use toml::de::DeTable;
-use weigh_model::{Better, nearest};
+use weigh_model::Better;
+use weigh_workloads::{Fault, FileError, parse_toml};
 
 type Text = Spanned<String>;
 
@@ -190,9 +189,9 @@ struct Read {
 ///
 /// # Errors
 /// The first fault, with its place and remedy.
-pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
+pub fn read_study(file: &Path, text: &str) -> Result<Study, FileError> {
     let in_file = |fault: Fault| fault.in_file(file, text);
-    let mut written: StudyFile = parse(text).map_err(in_file)?;
+    let mut written: StudyFile = parse_toml(text, example).map_err(in_file)?;
     let experiments = std::mem::take(&mut written.experiment);
     let mut study = validate::study(&written).map_err(in_file)?;
     if experiments.is_empty() {
@@ -207,10 +206,10 @@ pub fn read_study(file: &Path, text: &str) -> Result<Study, StudyError> {
 }
 
 /// Reads a study from one file for its head and one for each of its experiments.
-pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -> Result<Study, StudyError> {
+pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -> Result<Study, FileError> {
     let (file, text) = study;
     let in_file = |fault: Fault| fault.in_file(file, text);
-    let written: StudyFile = parse(text).map_err(in_file)?;
+    let written: StudyFile = parse_toml(text, example).map_err(in_file)?;
     if let Some(experiment) = written.experiment.first() {
         let message = "the experiments of this study have files of their own";
         return Err(in_file(Fault::new(experiment.span(), message, "move the experiment to one of them")));
@@ -225,7 +224,7 @@ pub(crate) fn read_folder(study: (&Path, &str), experiments: &[(&Path, &str)]) -
 }
 
 fn read_experiment(text: &str) -> Result<Read, Fault> {
-    validate::experiment(text, parse(text)?)
+    validate::experiment(text, parse_toml(text, example)?)
 }
 
 /// Adds an experiment, unless another has one of its names.
@@ -247,52 +246,6 @@ fn add(study: &mut Study, read: Read) -> Result<(), Fault> {
     }
     study.experiments.push(experiment);
     Ok(())
-}
-
-/// A fault at the name of a study that is otherwise correct.
-pub(crate) fn at_name(text: &str, message: String, help: &str) -> Fault {
-    let document = DeTable::parse(text).ok();
-    let name = document.as_ref().and_then(|document| document.get_ref().get("name"));
-    Fault { span: name.map(Spanned::span), message, help: Some(help.into()) }
-}
-
-/// Reads the keys of a file and the types of their values.
-fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fault> {
-    toml::from_str(text).map_err(|error| {
-        let message = error.message().trim().replace('\n', "; ");
-        if let Some((key, known)) = unknown(&message) {
-            let help = match nearest(key, known.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the keys here are: {}", known.join(", ")),
-            };
-            return Fault { span: error.span(), message: format!("unknown key `{key}`"), help: Some(help) };
-        }
-        if let Some((span, key)) = error.span().and_then(|span| single_brackets(text, span, &message)) {
-            return Fault::new(span, format!("`{key}` is a list"), format!("write `[[{key}]]`"));
-        }
-        let help = missing(&message).and_then(|key| Some(format!("add a line such as `{}`", example(key)?)));
-        Fault { span: error.span(), message, help }
-    })
-}
-
-/// An unknown key and the known ones, from serde's message: the error type does not have them.
-fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
-    let mut quoted = message.strip_prefix("unknown field `")?.split('`').step_by(2);
-    Some((quoted.next()?, quoted.collect()))
-}
-
-/// The name of a table that should be an item of a list, and its place.
-fn single_brackets<'t>(text: &'t str, span: Range<usize>, message: &str) -> Option<(Range<usize>, &'t str)> {
-    let line = text[span.clone()].lines().next().filter(|_| message.contains("expected a sequence"))?;
-    let name = line.strip_prefix('[')?.strip_suffix(']')?;
-    let key = name.rsplit('.').next()?;
-    let end = span.start + line.len() - 1;
-    Some((end - key.len()..end, key))
-}
-
-/// The missing key, from serde's message: the error type does not have it.
-fn missing(message: &str) -> Option<&str> {
-    message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
 }
 
 /// An example of a mandatory key.

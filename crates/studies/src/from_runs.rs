@@ -5,7 +5,6 @@ mod claims;
 mod numbers;
 
 use crate::command::shell_quoted;
-use crate::error::StudyError;
 use crate::file::read_study;
 use crate::redraw::describe_host;
 use crate::study::{Arm, Claim, Experiment, Form, Measure, Place, Study, View};
@@ -14,6 +13,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan};
 use weigh_report::Report;
+use weigh_workloads::FileError;
 
 /// The user's description of the study.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +61,7 @@ pub enum FromRunsError {
     },
     /// The written text is not a study: a defect.
     #[error(transparent)]
-    Study(#[from] StudyError),
+    Study(#[from] FileError),
 }
 
 /// The text of a study's file. Its first lines have the command that repeats the runs; `file` is

@@ -1,11 +1,11 @@
 //! All studies: the built-in ones and the user's.
 
-use crate::error::StudyError;
 use crate::file;
 use crate::study::{Experiment, Study};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weigh_model::nearest;
+use weigh_workloads::{Fault, FileError};
 
 macro_rules! embedded {
     ($($study:literal: [$($experiment:literal),* $(,)?]),* $(,)?) => {
@@ -245,7 +245,7 @@ pub struct UnknownExperiment {
 ///
 /// # Errors
 /// The first fault in the built-in files, which is a defect of this crate that its tests find.
-pub fn library() -> Result<Library, StudyError> {
+pub fn library() -> Result<Library, FileError> {
     Library::load(&[])
 }
 
@@ -254,13 +254,13 @@ impl Library {
     ///
     /// # Errors
     /// The first study that is wrong or has the name of another.
-    pub fn load(files: &[PathBuf]) -> Result<Self, StudyError> {
+    pub fn load(files: &[PathBuf]) -> Result<Self, FileError> {
         let texts = weigh_workloads::unpack(PACKED);
         let studies = EMBEDDED.iter().map(|files| embedded(files, &texts)).collect::<Result<_, _>>()?;
         let mut library = Self { studies };
         for path in files {
             let text = std::fs::read_to_string(path).map_err(|error| {
-                StudyError::of_file(
+                FileError::of_file(
                     path,
                     format!("cannot read the study: {error}"),
                     "name a TOML file in UTF-8",
@@ -275,11 +275,11 @@ impl Library {
     ///
     /// # Errors
     /// The study is wrong, or another study has its name.
-    pub fn add(&mut self, file: &Path, text: &str) -> Result<&Study, StudyError> {
+    pub fn add(&mut self, file: &Path, text: &str) -> Result<&Study, FileError> {
         let study = file::read_study(file, text)?;
         if self.get(&study.name).is_some() {
             let message = format!("`{}` is the name of another study", study.name);
-            return Err(file::at_name(text, message, "rename yours").in_file(file, text));
+            return Err(Fault::at_value(text, "name", message, "rename yours").in_file(file, text));
         }
         self.studies.push(study);
         Ok(self.studies.last().expect("it was just added"))
@@ -353,7 +353,7 @@ fn named<'a>(study: &'a Study, wanted: Option<&str>) -> Vec<&'a Experiment> {
     study.experiments.iter().filter(|experiment| names(experiment).any(is_meant)).collect()
 }
 
-fn embedded(files: &Embedded, texts: &BTreeMap<String, String>) -> Result<Study, StudyError> {
+fn embedded(files: &Embedded, texts: &BTreeMap<String, String>) -> Result<Study, FileError> {
     let head = format!("studies/{}/study.toml", files.name);
     let experiments: Vec<(&Path, &str)> =
         files.experiments.iter().map(|file| (Path::new(*file), &*texts[*file])).collect();

@@ -243,14 +243,8 @@ impl From<weigh_store::import::ImportError> for Failure {
     }
 }
 
-impl From<weigh_workloads::ManifestError> for Failure {
-    fn from(error: weigh_workloads::ManifestError) -> Self {
-        Self::in_file(&error.file, &error.text, error.span, error.message).maybe_hint(error.help)
-    }
-}
-
-impl From<weigh_studies::StudyError> for Failure {
-    fn from(error: weigh_studies::StudyError) -> Self {
+impl From<weigh_workloads::FileError> for Failure {
+    fn from(error: weigh_workloads::FileError) -> Self {
         Self::in_file(&error.file, &error.text, error.span, error.message).maybe_hint(error.help)
     }
 }

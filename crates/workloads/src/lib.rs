@@ -20,16 +20,17 @@ pub mod parsers;
 mod planning;
 mod start;
 mod template;
+mod toml_file;
 mod workload;
 
 pub use command::{command_line, command_workload, has_parameter, sweep};
 pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};
-pub use manifest::ManifestError;
 #[doc(hidden)]
 pub use manifest::fuzz as fuzz_manifest;
 pub use neighbours::{LOADS, load, with_neighbours, without_neighbours};
 pub use packed::unpack;
 pub use planning::ParamError;
 pub use start::{start_workload, with_boot_metrics, with_stages};
+pub use toml_file::{Fault, FileError, parse_toml};
 pub use workload::{ParamKind, ParamSpec, Size, Workload};

@@ -1,7 +1,8 @@
 //! All workloads: the built-in ones and the user's.
 
-use crate::manifest::{self, ManifestError};
+use crate::manifest;
 use crate::packed::unpack;
+use crate::toml_file::{Fault, FileError};
 use crate::workload::Workload;
 use std::path::{Path, PathBuf};
 use weigh_model::nearest;
@@ -179,7 +180,7 @@ impl Library {
     ///
     /// # Errors
     /// The first manifest that is wrong.
-    pub fn load(user_directories: &[PathBuf], files: &[PathBuf]) -> Result<Self, ManifestError> {
+    pub fn load(user_directories: &[PathBuf], files: &[PathBuf]) -> Result<Self, FileError> {
         let mut library = Self::embedded()?;
         let built_in = library.workloads.len();
         let mut origins: Vec<PathBuf> = Vec::new();
@@ -194,7 +195,7 @@ impl Library {
         Ok(library)
     }
 
-    fn embedded() -> Result<Self, ManifestError> {
+    fn embedded() -> Result<Self, FileError> {
         let texts = unpack(PACKED);
         let workloads = EMBEDDED
             .iter()
@@ -210,9 +211,9 @@ impl Library {
         built_in: usize,
         origins: &mut Vec<PathBuf>,
         replaces: bool,
-    ) -> Result<(), ManifestError> {
+    ) -> Result<(), FileError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            ManifestError::of_file(
+            FileError::of_file(
                 path,
                 format!("cannot read the manifest: {error}"),
                 "name a TOML file in UTF-8",
@@ -221,7 +222,7 @@ impl Library {
         let workload = manifest::read(path, &text)?;
         let taken = self.workloads.iter().position(|known| known.name == workload.name);
         let refuse = |message: String, help: &str| {
-            Err(manifest::at_key(path, &text, "name", message, Some(help.to_string())))
+            Err(Fault::at_value(&text, "name", message, help).in_file(path, &text))
         };
         match taken {
             Some(at) if at < built_in => {
@@ -267,9 +268,9 @@ impl Library {
     }
 }
 
-fn manifests_in(directory: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+fn manifests_in(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let failed = |error: std::io::Error| {
-        ManifestError::of_file(directory, format!("cannot list the directory of manifests: {error}"), "")
+        FileError::of_file(directory, format!("cannot list the directory of manifests: {error}"), "")
     };
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,

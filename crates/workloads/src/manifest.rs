@@ -1,66 +1,19 @@
-//! Reads a manifest: first its keys, then its types, then how its parts fit together.
+//! Reads a manifest: first its keys and their types, then how its parts fit together.
 
-mod keys;
 mod staging;
 mod validate;
 
+use crate::toml_file::{Fault, FileError, parse_toml};
 use crate::workload::{ParamKind, Size, Workload};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
 use weigh_model::{Better, LoadLoop, SlicedWork, Transport};
 
-/// A manifest that cannot be used, with the place of the fault.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {message}", file.display())]
-pub struct ManifestError {
-    /// The file.
-    pub file: PathBuf,
-    /// Its whole text; empty when it could not be read.
-    pub text: String,
-    /// Byte range of the fault within `text`; absent when the whole file is at fault.
-    pub span: Option<Range<usize>>,
-    /// What is wrong.
-    pub message: String,
-    /// What to write instead.
-    pub help: Option<String>,
-}
-
-impl ManifestError {
-    pub(crate) fn of_file(file: &Path, message: String, help: &str) -> Self {
-        let help = (!help.is_empty()).then(|| help.to_string());
-        Self { file: file.into(), text: String::new(), span: None, message, help }
-    }
-}
-
-/// A fault within a text that the caller has.
-#[derive(Debug)]
-struct Fault {
-    span: Option<Range<usize>>,
-    message: String,
-    help: Option<String>,
-}
-
-impl Fault {
-    fn new(span: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { span: Some(span), message: message.into(), help: Some(help.into()) }
-    }
-
-    fn in_file(self, file: &Path, text: &str) -> ManifestError {
-        ManifestError {
-            file: file.into(),
-            text: text.into(),
-            span: self.span,
-            message: self.message,
-            help: self.help,
-        }
-    }
-}
-
 /// The file as written.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Manifest {
     name: Spanned<String>,
     summary: Spanned<String>,
@@ -97,6 +50,7 @@ struct Manifest {
 
 /// A server in the guest; the manifest's `command` is then the load generator's.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ManifestServer {
     command: Spanned<Vec<Spanned<String>>>,
     #[serde(default = "one")]
@@ -121,6 +75,7 @@ fn tcp() -> Spanned<Vec<Transport>> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct PerSize<T> {
     quick: Option<T>,
     standard: Option<T>,
@@ -128,6 +83,7 @@ struct PerSize<T> {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ManifestParam {
     summary: Spanned<String>,
     #[serde(default = "text")]
@@ -150,6 +106,7 @@ fn yes() -> bool {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ManifestCheck {
     statement: Spanned<String>,
     json: Option<Spanned<String>>,
@@ -160,6 +117,7 @@ struct ManifestCheck {
 
 /// The counted operation, and where its number is.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ManifestOperations {
     name: Spanned<String>,
     json: Option<Spanned<String>>,
@@ -170,6 +128,7 @@ struct ManifestOperations {
 
 /// Where a number is in the output.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ManifestNumber {
     json: Option<Spanned<String>>,
     regex: Option<Spanned<String>>,
@@ -178,6 +137,7 @@ struct ManifestNumber {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ManifestMetric {
     name: Spanned<String>,
     unit: Spanned<String>,
@@ -199,9 +159,8 @@ struct ManifestMetric {
 }
 
 /// Reads and validates a manifest.
-pub(crate) fn read(file: &Path, text: &str) -> Result<Workload, ManifestError> {
-    keys::check(text)
-        .and_then(|()| toml::from_str(text).map_err(|error| of_toml(&error)))
+pub(crate) fn read(file: &Path, text: &str) -> Result<Workload, FileError> {
+    parse_toml(text, example)
         .and_then(|manifest| validate::workload(text, manifest))
         .map_err(|fault| fault.in_file(file, text))
 }
@@ -212,28 +171,6 @@ pub fn fuzz(text: &str, host: &weigh_model::HostFacts) {
         let _ = workload.plan("quick", &Default::default(), host);
         let _ = workload.plan("paper", &Default::default(), host);
     }
-}
-
-/// An error about the value of a top-level key of a manifest that was read successfully.
-pub(crate) fn at_key(
-    file: &Path,
-    text: &str,
-    key: &str,
-    message: String,
-    help: Option<String>,
-) -> ManifestError {
-    Fault { span: keys::value_span(text, key), message, help }.in_file(file, text)
-}
-
-fn of_toml(error: &toml::de::Error) -> Fault {
-    let message = error.message().trim().replace('\n', "; ");
-    let help = missing(&message).and_then(|key| Some(format!("add a line such as `{}`", example(key)?)));
-    Fault { span: error.span(), message, help }
-}
-
-/// The key that serde reports as missing, from its message.
-fn missing(message: &str) -> Option<&str> {
-    message.strip_prefix("missing field `")?.split_once('`').map(|(key, _)| key)
 }
 
 /// An example of a required key.

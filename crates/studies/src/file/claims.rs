@@ -3,9 +3,9 @@
 use super::validate::{identifier, nonempty, unknown};
 use super::{ClaimFile, Text};
 use crate::check::{Condition, Placed, PlacedCondition, Point, parse};
-use crate::error::Fault;
 use crate::study::{Claim, Experiment, Quantity};
 use std::ops::Range;
+use weigh_workloads::Fault;
 
 pub(super) fn claim(text: &str, experiment: &Experiment, written: &ClaimFile) -> Result<Claim, Fault> {
     identifier(&written.id, "a claim")?;

@@ -2,10 +2,10 @@
 
 use super::validate::{known_arm, known_quantity, nonempty, values};
 use super::{PublishedFile, Values};
-use crate::error::Fault;
 use crate::study::{Experiment, Published, PublishedValue, Quantity, Spread};
 use std::ops::Range;
 use toml::Spanned;
+use weigh_workloads::Fault;
 
 /// Adds the published numbers to an experiment that has its arms and quantities.
 pub(super) fn add(experiment: &mut Experiment, written: &[Spanned<PublishedFile>]) -> Result<(), Fault> {

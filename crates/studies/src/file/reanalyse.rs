@@ -2,10 +2,10 @@
 
 use super::validate::{known_arm, known_quantity, nonempty};
 use super::{ReanalyseFile, Text};
-use crate::error::Fault;
 use crate::study::{Experiment, Origin, Reanalyse};
 use std::path::{Component, Path};
 use toml::Spanned;
+use weigh_workloads::Fault;
 
 /// Adds the places of logs to an experiment that has its arms and quantities.
 pub(super) fn add(experiment: &mut Experiment, written: &[Spanned<ReanalyseFile>]) -> Result<(), Fault> {

@@ -188,7 +188,7 @@ quantity = [{ id = 'start', label = 'start (s)', workload = 'start', metric = 's
 view = [{ id = 'text', title = 'Start', form = 'bars', quantities = ['start'] }]
 "##;
 
-fn read_text(text: &str) -> Result<Study, StudyError> {
+fn read_text(text: &str) -> Result<Study, FileError> {
     read_study(Path::new("x.toml"), text)
 }
 

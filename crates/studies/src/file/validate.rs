@@ -5,7 +5,6 @@ use super::{
     ViewFile, claims, numbers, reanalyse,
 };
 use crate::check::{RESERVED, is_identifier, is_number};
-use crate::error::Fault;
 use crate::study::{
     Arm, Experiment, Form, Instead, Measurand, Measure, Origin, Place, Quantity, Reach, Study, View,
 };
@@ -13,6 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use weigh_model::{EnvironmentSpec, nearest};
+use weigh_workloads::Fault;
 
 /// Options that `weigh study` adds to the command of an experiment.
 const ADDED: [&str; 8] =

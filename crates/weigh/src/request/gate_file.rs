@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use toml::Spanned;
 use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, nearest};
+use weigh_workloads::parse_toml;
 
 /// The default path of the file.
 pub const FILE: &str = ".weigh/gate.toml";
@@ -29,9 +30,6 @@ struct Content {
     #[serde(default)]
     limits: BTreeMap<Spanned<String>, Spanned<f64>>,
 }
-
-const KEYS: &str =
-    "the keys are workloads, start, param, size, iterations, limit, blocks, budget and the table [limits]";
 
 /// The settings, with their text for errors.
 #[derive(Debug, Default)]
@@ -66,13 +64,7 @@ impl GateFile {
             Err(error) => return Err(file_failure("read", path, error)),
         };
         let name = path.display().to_string();
-        let content = toml::from_str(&text).map_err(|error| {
-            let failure = Failure::input(format!("{name}: {}", error.message())).hint(KEYS);
-            match error.span() {
-                Some(span) => failure.at(&name, &text, span),
-                None => failure,
-            }
-        })?;
+        let content = parse_toml(&text, |_| None).map_err(|fault| fault.in_file(path, &text))?;
         let file = Self { name, text, content };
         for limit in file.content.limit.iter().chain(file.content.limits.values()) {
             file.check(limit)?;

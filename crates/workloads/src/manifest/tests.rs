@@ -59,7 +59,7 @@ sizes = ["paper"]
 user_time = true
 "#;
 
-fn read_text(text: &str) -> Result<Workload, ManifestError> {
+fn read_text(text: &str) -> Result<Workload, FileError> {
     read(Path::new("x.toml"), text)
 }
 
@@ -100,32 +100,38 @@ fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
 
 #[test]
 fn unknown_keys_are_underlined_with_the_nearest() {
-    wrong("summary = \"SHA", "sumary = \"SHA", "sumary", "a manifest has no key `sumary`", "`summary`");
-    wrong("[[metric]]", "[[metrics]]", "metrics", "no key `metrics`", "`metric`");
-    wrong("kind = \"count\"", "knd = \"count\"", "knd", "a parameter has no key", "`kind`");
-    wrong("better = \"higher\"", "beter = \"higher\"", "beter", "a metric has no key", "`better`");
-    wrong("statement", "statment", "statment", "`[check]` has no key", "`statement`");
-    wrong("quick = 1, st", "quik = 1, st", "quik", "`expected` has no key", "`quick`");
-    wrong("name = \"openssl\"", "name = \"openssl\"\nzzz = 1", "zzz", "no key `zzz`", "the keys are: name");
+    wrong("summary = \"SHA", "sumary = \"SHA", "sumary", "unknown key `sumary`", "`summary`");
+    wrong("[[metric]]", "[[metrics]]", "metrics", "unknown key `metrics`", "`metric`");
+    wrong("kind = \"count\"", "knd = \"count\"", "knd", "unknown key `knd`", "`kind`");
+    wrong("better = \"higher\"", "beter = \"higher\"", "beter", "unknown key `beter`", "`better`");
+    wrong("statement", "statment", "statment", "unknown key", "`statement`");
+    wrong("quick = 1, st", "quik = 1, st", "quik", "unknown key", "`quick`");
+    wrong(
+        "name = \"openssl\"",
+        "name = \"openssl\"\nzzz = 1",
+        "zzz",
+        "unknown key `zzz`",
+        "the keys here are: name",
+    );
 }
 
 #[test]
 fn amounts_and_quantiles_are_underlined() {
-    wrong("[operations]", "[operation]", "operation", "no key `operation`", "`operations`");
-    wrong("[tool_duration]", "[tool_durations]", "tool_durations", "no key", "`tool_duration`");
-    wrong("name = \"hash\"", "nam = \"hash\"", "nam", "`[operations]` has no key `nam`", "`name`");
+    wrong("[operations]", "[operation]", "operation", "unknown key `operation`", "`operations`");
+    wrong("[tool_duration]", "[tool_durations]", "tool_durations", "unknown key", "`tool_duration`");
+    wrong("name = \"hash\"", "nam = \"hash\"", "nam", "unknown key `nam`", "`name`");
     wrong("name = \"hash\"", "name = \"a hash\"", "\"a hash\"", "name of an operation", "letters");
-    wrong("regex = '^in ", "regx = '^in ", "regx", "`[tool_duration]` has no key `regx`", "`regex`");
+    wrong("regex = '^in ", "regx = '^in ", "regx", "unknown key `regx`", "`regex`");
     wrong("regex = '^in ([0-9.]+) s$'", "regex = 'in'", "'in'", "has no group", "parentheses");
     wrong("json = \"/bytes\"", "json = \"bytes\"", "\"bytes\"", "not a JSON pointer", "RFC 6901");
-    wrong("json = \"/bytes\"", "jsn = \"/bytes\"", "jsn", "`[random_reads]` has no key `jsn`", "`json`");
+    wrong("json = \"/bytes\"", "jsn = \"/bytes\"", "jsn", "unknown key `jsn`", "`json`");
     let rate = "parser = \"stream\"\nfield = \"triad\"";
     wrong("json = \"/bytes\"", rate, "\"triad\"", "`[random_reads]` is in `B`", "another field");
     wrong("quantile = 0.99\n", "", "\"/histograms/latency\"", "without a quantile", "0.99");
     wrong("quantile = 0.99\n", "quantile = 99.0\n", "99.0", "between 0 and 1", "0.99");
     wrong("histogram = \"/histograms/latency\"\n", "", "0.99", "without its histogram", "`histogram`");
     wrong("\"/histograms/latency\"", "\"latency\"", "\"latency\"", "not a JSON pointer", "RFC 6901");
-    wrong("histogram =", "histgram =", "histgram", "a metric has no key", "`histogram`");
+    wrong("histogram =", "histgram =", "histgram", "unknown key", "`histogram`");
     let in_ms = "name = \"latency_p99\"\nunit = \"ms\"";
     wrong("name = \"latency_p99\"\nunit = \"s\"", in_ms, "\"ms\"", "gives `s`, not `ms`", "unit = \"s\"");
     wrong("name = \"user\"", "name = \"cpu_per_x\"", "\"cpu_per_x\"", "charged", "another name");
