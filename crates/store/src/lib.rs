@@ -17,7 +17,7 @@
 //! [`fleet`] keeps the runs of one plan on several machines, and [`history`] keeps the results of
 //! runs of many versions.
 //!
-//! [`import`] reads samples that were measured elsewhere, [`export`] writes them for use elsewhere.
+//! [`import`] reads samples that were measured elsewhere.
 //!
 //! # Example
 //! ```
@@ -55,7 +55,6 @@ mod analysis_cache;
 mod directory;
 mod durable;
 mod error;
-pub mod export;
 pub mod files;
 #[cfg(test)]
 mod fixtures;
