@@ -10,6 +10,7 @@ use crate::quantity::{Effect, Scale};
 use crate::study::charts::{Chart, Mark, Series};
 use crate::text::{join, shown_name};
 use crate::{Format, Options, ReportError, render_document};
+use serde::Serialize;
 use serde_json::{Value, json};
 use weigh_model::{MetricSpec, WorkloadKey};
 use weigh_stats::{Interval, Notice, Shift};
@@ -34,7 +35,7 @@ pub struct HistoryReport {
 }
 
 /// A run of a history.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HistoryPoint {
     /// The version of the measured software.
     pub version: String,
@@ -257,15 +258,6 @@ fn day(began: &str) -> &str {
 }
 
 fn json(report: &HistoryReport) -> Result<String, ReportError> {
-    let run = |run: &HistoryPoint| {
-        json!({
-            "version": run.version,
-            "began": run.began,
-            "run": run.run,
-            "machine": run.machine,
-            "cpu_model": run.cpu_model,
-        })
-    };
     let series = |series: &HistorySeries| {
         let point = |effect: &HistoryEffect| {
             json!({
@@ -299,7 +291,7 @@ fn json(report: &HistoryReport) -> Result<String, ReportError> {
     };
     let root = json!({
         "format": FORMAT,
-        "runs": report.runs.iter().map(run).collect::<Vec<Value>>(),
+        "runs": report.runs,
         "series": report.series.iter().map(series).collect::<Vec<Value>>(),
         "warnings": report.notices.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });

@@ -5,7 +5,7 @@ use crate::differences::{Difference, differences};
 use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, surface, troubles};
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
-use weigh_stats::{Cell, ChargeSummary, ClockSummary, Failure, Interval, NoiseSummary, RunSide, Summary};
+use weigh_stats::{Cell, ChargeSummary, ClockSummary, Interval, NoiseSummary, RunSide, Summary};
 
 /// Version of the format. Changes: 1, first version.
 const FORMAT: u32 = 1;
@@ -26,7 +26,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "voids": all(&report.voids, void),
         "environments": all(&report.environments, |one| environment(report, one, &found)),
         "cells": all(&report.analysis.cells, |one| cell(report, one)),
-        "failures": all(&report.failures, failure),
+        "failures": report.failures,
         "warnings": warnings,
         // Fields beyond those that the documentation fixes:
         "title": report.title,
@@ -106,18 +106,6 @@ fn void(void: &VoidUnit) -> Value {
         "attempt": void.attempt,
         "environment": void.environment,
         "detail": void.detail,
-    })
-}
-
-fn failure(failure: &Failure) -> Value {
-    json!({
-        "environment": failure.environment,
-        "workload": failure.workload,
-        "reason": failure.reason,
-        "log": failure.log,
-        "block": failure.block,
-        "kind": failure.kind,
-        "excluded": failure.excluded,
     })
 }
 

@@ -14,6 +14,7 @@ mod words;
 
 use crate::gate::{Gate, Judgement};
 use crate::{Format, Options, ReportError, render_document};
+use serde::Serialize;
 use weigh_model::HostFacts;
 use weigh_stats::{GateOutcome, Notice, Pooled, gate_pooled};
 
@@ -40,7 +41,7 @@ pub struct PooledReport {
 }
 
 /// A machine of a pool.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PooledMachine {
     /// Its name in [`Pooled`].
     pub name: String,

@@ -85,16 +85,16 @@ pub struct Failure {
     pub environment: String,
     /// Workload id.
     pub workload: String,
-    /// Block of the failed trial; for a cell that is not measured, the first block without it.
-    pub block: u32,
-    /// Whether the cell is not measured from that block on.
-    pub excluded: bool,
-    /// Class of the failure.
-    pub kind: FailureKind,
     /// What happened.
     pub reason: String,
     /// The log with the whole output, relative to the run directory.
     pub log: Option<String>,
+    /// Block of the failed trial; for a cell that is not measured, the first block without it.
+    pub block: u32,
+    /// Class of the failure.
+    pub kind: FailureKind,
+    /// Whether the cell is not measured from that block on.
+    pub excluded: bool,
 }
 
 /// The trials and void marks of one unit (block, workload).

@@ -1,6 +1,6 @@
 //! A pool for programs: numbers are not rounded.
 
-use super::{PooledMachine, PooledReport, costs, words};
+use super::{PooledReport, costs, words};
 use crate::ReportError;
 use crate::json::{estimate, spelled_out};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
         "exploratory": pooled.exploratory,
         "comparisons": pooled.comparisons,
         "by": report.by,
-        "machines": report.machines.iter().map(machine).collect::<Vec<_>>(),
+        "machines": report.machines,
         "cells": pooled.cells.iter().map(|one| cell(report, one)).collect::<Vec<_>>(),
         "differences": pooled.differences.iter().map(|one| difference(pooled, one)).collect::<Vec<_>>(),
         "costs": costs::json(report),
@@ -31,15 +31,6 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
     Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
-}
-
-fn machine(machine: &PooledMachine) -> Value {
-    json!({
-        "name": machine.name,
-        "group": machine.group,
-        "runs": machine.runs,
-        "host": machine.host,
-    })
 }
 
 fn cell(report: &PooledReport, cell: &PooledCell) -> Value {

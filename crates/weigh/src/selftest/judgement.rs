@@ -71,10 +71,10 @@ pub struct OfForm {
     pub coverage: Count,
     /// The mean log ratio of all comparisons without an effect, as a fraction, with its 99.9 %
     /// interval. It shows whether the label alone changes a result.
-    pub label: Option<LabelEffect>,
+    pub label: Option<Interval>,
     /// The mean log ratio of the baseline's second instance to the baseline, with the same
     /// interval.
-    pub control_effect: Option<LabelEffect>,
+    pub control_effect: Option<Interval>,
     /// The median of the smallest effects that the comparisons could have found with 80 % power.
     pub smallest_detectable: Option<f64>,
 }
@@ -108,29 +108,6 @@ pub struct EffectCount {
     pub found: Count,
     /// Intervals that hold the effect.
     pub covered: Count,
-}
-
-/// An effect that should be 0: that of the label alone, or of being the second instance.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct LabelEffect {
-    /// Point estimate, a fraction.
-    pub estimate: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl LabelEffect {
-    /// Formats the estimate and its interval, in per cent, followed by `confidence`.
-    fn words(&self, confidence: &str) -> String {
-        let Self { estimate, low, high } = self;
-        format!("{:+.3} % ({:+.3} to {:+.3} %{confidence})", estimate * 100.0, low * 100.0, high * 100.0)
-    }
-
-    fn is_inside(&self) -> bool {
-        self.low <= 0.0 && self.high >= 0.0
-    }
 }
 
 /// A comparison that gave no value.
@@ -232,9 +209,9 @@ fn problems(of: &OfForm) -> Vec<String> {
         (!count.is_inside()).then(|| format!("{what} {observed} of {of} times, {low} to {high} are allowed"))
     };
     let percent = |effect: f64| format!("{} %", effect * 100.0);
-    let changes = |what: &str, effect: &Option<LabelEffect>| {
-        let effect = effect.as_ref().filter(|effect| !effect.is_inside())?;
-        Some(format!("{what} by {}", effect.words("")))
+    let changes = |what: &str, effect: &Option<Interval>| {
+        let effect = effect.as_ref().filter(|effect| !holds(**effect, 0.0))?;
+        Some(format!("{what} by {}", in_percent(effect, "")))
     };
     let label = changes("the label alone changes the result", label);
     let control_effect = changes("the second instance of the baseline differs from it", control_effect);
@@ -322,10 +299,16 @@ fn chance_of_a_miss(log_ratios: &[f64], effect: f64) -> f64 {
 
 /// Returns the mean of the comparisons' means. Its interval treats each comparison as one
 /// observation.
-fn mean_effect(found: impl Iterator<Item = Interval>) -> Option<LabelEffect> {
+fn mean_effect(found: impl Iterator<Item = Interval>) -> Option<Interval> {
     let means: Vec<f64> = found.map(|found| found.estimate.ln_1p()).collect();
     let (mean, half) = weigh_stats::mean_within(&means, 0.999)?;
-    Some(LabelEffect { estimate: mean.exp_m1(), low: (mean - half).exp_m1(), high: (mean + half).exp_m1() })
+    Some(Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1))
+}
+
+/// Formats an effect and its interval, in per cent, followed by `confidence`.
+fn in_percent(effect: &Interval, confidence: &str) -> String {
+    let Interval { estimate, low, high } = effect.map(|effect| effect * 100.0);
+    format!("{estimate:+.3} % ({low:+.3} to {high:+.3} %{confidence})")
 }
 
 /// Arranges a judgement for display.
@@ -396,8 +379,8 @@ fn beside(of: &OfForm) -> Vec<String> {
         coverage.of,
         band(coverage.allowed)
     )];
-    let differs = |what: &str, effect: &Option<LabelEffect>| {
-        effect.as_ref().map(|effect| format!("{what} differs by {}", effect.words(", 99.9 %")))
+    let differs = |what: &str, effect: &Option<Interval>| {
+        effect.as_ref().map(|effect| format!("{what} differs by {}", in_percent(effect, ", 99.9 %")))
     };
     lines.extend(differs("label: without an effect the second environment", &of.label));
     lines.extend(differs("control: a second instance of the baseline", &of.control_effect));
