@@ -143,11 +143,6 @@ impl Session {
         }
     }
 
-    /// Returns the PID that the probe reported, after [`Session::hello`].
-    pub fn probe_pid(&self) -> Option<u32> {
-        self.arrival.map(|arrival| arrival.pid)
-    }
-
     /// Returns how the probe came up, after [`Session::hello`]. For a restored guest that is how it
     /// came up before it was saved, except for the time of the hello.
     pub fn arrival(&self) -> Option<Arrival> {

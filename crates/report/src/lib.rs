@@ -125,14 +125,6 @@ pub fn render_document(
         Format::Markdown => Ok(markdown::render(document)),
         Format::Latex => Ok(latex::render(document)),
         Format::Html => html::render(document),
-        Format::Json
-        | Format::Csv
-        | Format::Junit
-        | Format::Bencher
-        | Format::GithubSmaller
-        | Format::GithubBigger
-        | Format::Go
-        | Format::GoogleBenchmark
-        | Format::OpenMetrics => Err(ReportError::NotForPrograms),
+        _ => Err(ReportError::NotForPrograms),
     }
 }

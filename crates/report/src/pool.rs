@@ -66,13 +66,8 @@ pub fn render_pooled(
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
         Format::Junit => junit::render(report, options.gate),
-        Format::Bencher
-        | Format::GithubSmaller
-        | Format::GithubBigger
-        | Format::Go
-        | Format::GoogleBenchmark
-        | Format::OpenMetrics => Err(ReportError::NotOneRun { what: "pool" }),
-        Format::Table | Format::Markdown | Format::Latex | Format::Html => {
+        format if format.is_for_tools() => Err(ReportError::NotOneRun { what: "pool" }),
+        _ => {
             let whole = format != Format::Table || options.details;
             render_document(&document::document(report, whole), format, options)
         }

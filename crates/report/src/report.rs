@@ -143,6 +143,21 @@ pub enum Format {
     OpenMetrics,
 }
 
+impl Format {
+    /// Whether it holds the benchmarks of one run, for other tools.
+    pub fn is_for_tools(self) -> bool {
+        matches!(
+            self,
+            Self::Bencher
+                | Self::GithubSmaller
+                | Self::GithubBigger
+                | Self::Go
+                | Self::GoogleBenchmark
+                | Self::OpenMetrics
+        )
+    }
+}
+
 /// What the terminal can show, and what makes JUnit cases fail. The other formats ignore it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {

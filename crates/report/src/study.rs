@@ -30,15 +30,8 @@ pub fn render_study(report: &StudyReport, format: Format, options: &Options) -> 
         Format::Json => json::render(report),
         Format::Csv => delimited::render(report),
         Format::Junit => junit::render(report),
-        Format::Bencher
-        | Format::GithubSmaller
-        | Format::GithubBigger
-        | Format::Go
-        | Format::GoogleBenchmark
-        | Format::OpenMetrics => Err(ReportError::NotOneRun { what: "study" }),
-        Format::Table | Format::Markdown | Format::Latex | Format::Html => {
-            render_document(&document::document(report), format, options)
-        }
+        format if format.is_for_tools() => Err(ReportError::NotOneRun { what: "study" }),
+        _ => render_document(&document::document(report), format, options),
     }
 }
 

@@ -536,12 +536,11 @@ pub struct LiveArg {
     pub live: Option<u16>,
 }
 
-/// A value is no percentage.
-#[derive(Debug, thiserror::Error)]
-#[error("it must be a percentage between 0 and 100")]
-struct NotAPercentage;
+fn percentage(text: &str) -> Result<f64, &'static str> {
+    percent(text, |value| value > 0.0 && value < 100.0).ok_or("it must be a percentage between 0 and 100")
+}
 
-fn percentage(text: &str) -> Result<f64, NotAPercentage> {
-    let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotAPercentage)?;
-    if value > 0.0 && value < 100.0 { Ok(value) } else { Err(NotAPercentage) }
+/// Parses a percentage, if it fits.
+fn percent(text: &str, fits: impl Fn(f64) -> bool) -> Option<f64> {
+    text.trim_end_matches('%').parse::<f64>().ok().filter(|value| fits(*value))
 }

@@ -96,12 +96,6 @@ impl OutputFormat {
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
     }
-
-    /// Whether it holds the results of one run, for other tools.
-    pub fn is_for_runs(self) -> bool {
-        use OutputFormat::{Bencher, GithubBigger, GithubSmaller, Go, GoogleBenchmark, OpenMetrics};
-        matches!(self, Bencher | GithubSmaller | GithubBigger | Go | GoogleBenchmark | OpenMetrics)
-    }
 }
 
 impl From<OutputFormat> for weigh_report::Format {
@@ -124,12 +118,8 @@ impl From<OutputFormat> for weigh_report::Format {
     }
 }
 
-/// The error for a value that cannot be a limit for an overhead.
-#[derive(Debug, thiserror::Error)]
-#[error("it must be a percentage above -100")]
-pub(super) struct NotALimit;
-
-pub(super) fn gate_percentage(text: &str) -> Result<f64, NotALimit> {
-    let value = text.trim_end_matches('%').parse::<f64>().map_err(|_| NotALimit)?;
-    if value > -100.0 && value.is_finite() { Ok(value) } else { Err(NotALimit) }
+/// Parses the limit of an overhead.
+pub(super) fn gate_percentage(text: &str) -> Result<f64, &'static str> {
+    super::percent(text, |value| value > -100.0 && value.is_finite())
+        .ok_or("it must be a percentage above -100")
 }

@@ -161,7 +161,11 @@ pub fn refuse_of_runs(what: &str, run: &str, options: &[(&str, bool)]) -> Result
 /// # Errors
 /// The format is one of those.
 pub fn refuse_format(what: &str, run: &str, format: OutputFormat) -> Result<(), Failure> {
-    refuse_of_runs(what, run, &[(&format!("--format {}", format.name()), format.is_for_runs())])
+    refuse_of_runs(
+        what,
+        run,
+        &[(&format!("--format {}", format.name()), weigh_report::Format::from(format).is_for_tools())],
+    )
 }
 
 /// Returns the error for a format that cannot show `what`, which is a plural.
