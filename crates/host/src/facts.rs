@@ -28,7 +28,7 @@ pub fn host_facts() -> HostFacts {
             .unwrap_or_else(|| "unknown".into()),
         hypervisor: hypervisor(),
         cpus: allowed_cpus(),
-        memory_bytes: text("/proc/meminfo").and_then(|text| memory_total_bytes(&text)).unwrap_or(0),
+        memory_bytes: text("/proc/meminfo").and_then(|text| kilobytes(&text, "MemTotal:")).unwrap_or(0),
         last_level_cache_bytes: last_level_cache_bytes("/sys/devices/system/cpu".as_ref()),
         cgroups: Hierarchy::detect().layout().to_string(),
         boot,
@@ -97,7 +97,7 @@ fn allowed_list(status: &str) -> Option<Vec<u32>> {
 pub fn identity(machine: &str) -> String {
     let digest =
         Sha256::new().chain_update(b"weighbridge host\0").chain_update(machine.as_bytes()).finalize();
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    weigh_model::hex(&digest[..16])
 }
 
 fn operating_system(os_release: &str) -> Option<String> {
@@ -176,10 +176,11 @@ fn hypervisor_below(root: &std::path::Path) -> Option<String> {
     known.map(|(_, name)| name.into())
 }
 
-fn memory_total_bytes(meminfo: &str) -> Option<u64> {
-    let value = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
+/// Returns the size on the line that begins with `name`, which is in kB, in bytes, as in
+/// `/proc/meminfo`.
+pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// Size of the largest cache of the highest level of the allowed CPUs
@@ -223,8 +224,8 @@ mod tests {
         let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
         assert_eq!(cpu_model(arm).as_deref(), Some("implementer 0x41 part 0xd0c"));
         assert_eq!(operating_system("ID=x\nPRETTY_NAME=\"Some OS 1\"\n").as_deref(), Some("Some OS 1"));
-        assert_eq!(memory_total_bytes("MemTotal:       1024 kB\n"), Some(1_048_576));
-        assert_eq!(memory_total_bytes("nothing"), None);
+        assert_eq!(kilobytes("MemTotal:       1024 kB\n", "MemTotal:"), Some(1_048_576));
+        assert_eq!(kilobytes("nothing", "MemTotal:"), None);
         assert_eq!(allowed_list("Name:\tx\nCpus_allowed_list:\t0-1,4\n"), Some(vec![0, 1, 4]));
     }
 

@@ -114,6 +114,6 @@ impl ContentDigest {
 
     /// The digest, hexadecimal.
     pub(crate) fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        weigh_model::hex(&self.0.finalize()[..])
     }
 }

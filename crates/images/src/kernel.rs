@@ -222,7 +222,7 @@ fn identity(path: &Path) -> Result<String, KernelError> {
         metadata.mtime(),
         metadata.mtime_nsec()
     );
-    Ok(Sha256::digest(what).iter().take(10).map(|byte| format!("{byte:02x}")).collect())
+    Ok(weigh_model::hex(&Sha256::digest(what)[..10]))
 }
 
 /// The newest of the host's kernels that is readable and has the modules that a guest needs.

@@ -1,4 +1,5 @@
-//! Words that name values: the value of a word, and the nearest valid word for an error message.
+//! Words that name values: the value of a word, the nearest valid word for an error message, and
+//! bytes as digits.
 
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
@@ -19,6 +20,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Returns bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Returns the variant of an enumeration whose name in files is `word`.
 pub(crate) fn variant<'a, T: Deserialize<'a>>(word: &'a str) -> Option<T> {
     T::deserialize(StrDeserializer::<Error>::new(word)).ok()
@@ -26,7 +32,7 @@ pub(crate) fn variant<'a, T: Deserialize<'a>>(word: &'a str) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{hex, nearest};
 
     #[test]
     fn a_misspelt_word_gets_the_nearest_known_one_or_none() {
@@ -34,5 +40,10 @@ mod tests {
         assert_eq!(nearest("dokcer", words), Some("docker"));
         assert_eq!(nearest("name", words), Some("namespaces"));
         assert_eq!(nearest("qemu", words), None);
+    }
+
+    #[test]
+    fn every_byte_has_two_digits() {
+        assert_eq!(hex(&[0, 0xab, 9]), "00ab09");
     }
 }

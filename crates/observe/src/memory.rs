@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use weigh_host::accounts::{Accounts, Process, process_text};
 use weigh_host::cgroup::CgroupView;
+use weigh_host::facts::kilobytes;
 
 /// The files of kernel same-page merging (Documentation/admin-guide/mm/ksm.rst).
 const KSM: &str = "/sys/kernel/mm/ksm";
@@ -128,12 +129,6 @@ fn page_bytes() -> u64 {
 fn meminfo_bytes(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     kilobytes(&text, name)
-}
-
-/// The size on the line with this name, which is in kB, in bytes.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// Proportional set size of a process; `None` if it has ended or is a kernel thread.

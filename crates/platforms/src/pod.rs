@@ -305,7 +305,7 @@ fn check_programs(host: &Host, request: &GuestRequest, session: &mut Session) ->
     let seen = session.facts(&programs.map(|(_, path)| path.to_string()), &[])?.programs;
     for ((file, path), seen) in programs.into_iter().zip(&seen) {
         let bytes = fs::read(file).map_err(PlatformError::at("read", file))?;
-        let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = weigh_model::hex(&Sha256::digest(&bytes)[..]);
         if seen.digest.as_ref() != Some(&digest) {
             let image = setting(&Pod, &request.environment, "image");
             return Err(PlatformError::unavailable(

@@ -58,10 +58,7 @@ mod tests {
     fn written_programs_match_their_digests() {
         let directory = tempfile::tempdir().unwrap();
         let programs = write_out(directory.path()).unwrap();
-        let digest = |path: &Path| {
-            let bytes = fs::read(path).unwrap();
-            Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
+        let digest = |path: &Path| weigh_model::hex(&Sha256::digest(fs::read(path).unwrap())[..]);
         let digests = digests();
         assert_eq!(digest(&programs.probe), digests["probe"]);
         assert_eq!(digest(&programs.kernels), digests["kernels"]);

@@ -90,8 +90,7 @@ impl Descriptor {
 }
 
 fn digest(hash: Sha256) -> String {
-    let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", weigh_model::hex(&hash.finalize()[..]))
 }
 
 /// A writer that computes the digest and the length of its input.

@@ -193,8 +193,7 @@ pub(super) fn digest(bytes: &[u8]) -> String {
 }
 
 fn hexadecimal(hash: Sha256) -> String {
-    let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{SHA256}{digits}")
+    format!("{SHA256}{}", weigh_model::hex(&hash.finalize()[..]))
 }
 
 #[cfg(test)]

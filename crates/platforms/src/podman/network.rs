@@ -71,7 +71,7 @@ impl Network {
         // The identity is Podman's: 64 hexadecimal digits, any that are unique in the store.
         let text = json!({
             "name": name,
-            "id": format!("{:0>64}", name.bytes().fold(String::new(), |id, byte| id + &format!("{byte:02x}"))),
+            "id": format!("{:0>64}", weigh_model::hex(name.as_bytes())),
             "driver": "bridge",
             "network_interface": name,
             "created": "2000-01-01T00:00:00Z",

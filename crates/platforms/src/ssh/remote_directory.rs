@@ -147,7 +147,7 @@ impl RemoteDirectory {
         let mut expected = Vec::new();
         for (from, to) in programs {
             let bytes = fs::read(from).map_err(PlatformError::at("read", from))?;
-            let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let digest = weigh_model::hex(&Sha256::digest(&bytes)[..]);
             let name = Path::new(to).file_name().unwrap_or_default().to_string_lossy();
             let path = format!("{}/{name}", self.directory);
             self.target.feed(&Script::Take(&path), bytes, log)?;

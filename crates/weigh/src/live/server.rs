@@ -59,7 +59,7 @@ impl Shared {
     pub(super) fn new() -> io::Result<Self> {
         let mut random = [0; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-        let secret = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let secret = weigh_model::hex(&random);
         Ok(Self { secret, ..Self::default() })
     }
 
