@@ -27,6 +27,8 @@ use crate::clock::seconds;
 use crate::kernel::Kernel;
 use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
+use rand_core::Rng;
+use rand_pcg::Pcg64Mcg;
 use std::thread::ScopedJoinHandle;
 
 pub use syscall::QUICK_EXIT;
@@ -42,6 +44,12 @@ const LONGEST_NS: u64 = 100_000_000_000;
 
 /// Three digits: the buckets of histograms are at most .1 % wide.
 const DIGITS: u8 = 3;
+
+/// A number below `bound`, which is not 0, by Lemire's multiplication: the high half of the product
+/// needs no division, and its bias is at most `bound` / 2^64.
+fn below(random: &mut Pcg64Mcg, bound: usize) -> usize {
+    ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
+}
 
 /// An empty histogram of latencies.
 fn latencies() -> Histogram<u64> {

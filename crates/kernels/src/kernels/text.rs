@@ -5,6 +5,7 @@
 //! to time an earlier phrase is repeated. `xz -2` compresses the text to about a third, as it does
 //! with enwik9.
 
+use super::below;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
@@ -28,12 +29,6 @@ const PHRASE_EVERY: u64 = 7;
 
 /// Phrases are taken from at most this many words back.
 const MEMORY: usize = 1 << 15;
-
-fn below(random: &mut Pcg64Mcg, limit: usize) -> usize {
-    // The high half of the product needs no division, and the bias is below 2^-40 for the limits
-    // used here.
-    ((u128::from(random.next_u64()) * limit as u128) >> 64) as usize
-}
 
 fn pick<'a>(random: &mut Pcg64Mcg, from: &[&'a str]) -> &'a str {
     from[below(random, from.len())]

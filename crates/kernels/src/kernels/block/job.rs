@@ -3,10 +3,10 @@
 
 use super::content;
 use super::disk::Disk;
-use super::sample::{Sample, below};
+use super::sample::Sample;
 use crate::kernel::KernelError;
-use crate::kernels::latencies;
 use crate::kernels::window::{Stage, Window};
+use crate::kernels::{below, latencies};
 use hdrhistogram::Histogram;
 use rand_pcg::Pcg64Mcg;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Reads among a hundred requests of a mix: 70 reads to 30 writes, as in the scripts of felter-2014
 /// for figure 6.
-const READS_OF_MIX: u64 = 70;
+const READS_OF_MIX: usize = 70;
 
 /// Nothing is in flight for this slot.
 const NOWHERE: u64 = u64::MAX;
@@ -130,7 +130,7 @@ impl<'a> Job<'a> {
             let index = if self.sequential {
                 self.next_place.fetch_add(1, Ordering::Relaxed) % self.places
             } else {
-                below(random, self.places)
+                below(random, self.places as usize) as u64
             };
             let place = index * self.block as u64;
             if self.claim(slot, place) {

@@ -3,8 +3,8 @@
 use super::content;
 use super::job::Job;
 use crate::kernel::KernelError;
+use crate::kernels::below;
 use crate::memory::Region;
-use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -60,7 +60,7 @@ impl Sample {
             self.entries.push(written);
             self.entries.len() - 1
         } else {
-            let at = below(&mut self.random, self.seen) as usize;
+            let at = below(&mut self.random, self.seen as usize);
             if at >= self.capacity {
                 return;
             }
@@ -100,9 +100,4 @@ impl Sample {
         }
         Ok(ReadBack { places: entries.len() as u64, wrong })
     }
-}
-
-/// A number below `bound`, by Lemire's multiplication.
-pub(super) fn below(random: &mut Pcg64Mcg, bound: u64) -> u64 {
-    ((u128::from(random.next_u64()) * u128::from(bound)) >> 64) as u64
 }

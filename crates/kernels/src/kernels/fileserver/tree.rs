@@ -2,6 +2,7 @@
 
 use super::content::{Content, Identity};
 use crate::kernel::KernelError;
+use crate::kernels::below;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::fs::{File, OpenOptions};
@@ -58,11 +59,6 @@ impl Sizes {
 /// A number in (0, 1].
 fn uniform(random: &mut Pcg64Mcg) -> f64 {
     ((random.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
-}
-
-/// A number below `bound`, which is not 0.
-pub(super) fn below(random: &mut Pcg64Mcg, bound: usize) -> usize {
-    ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
 }
 
 pub(super) struct Tree {

@@ -2,9 +2,10 @@
 
 use super::content::{self, Content, Identity, PAGE};
 use super::record::{Kind, Record, Recorder};
-use super::tree::{Known, Sizes, Tree, below};
+use super::tree::{Known, Sizes, Tree};
 use crate::clock::now_ns;
 use crate::kernel::KernelError;
+use crate::kernels::below;
 use crate::kernels::window::Window;
 use rand_pcg::Pcg64Mcg;
 use std::fs::{File, OpenOptions};
