@@ -28,7 +28,7 @@ pub struct Shift {
     /// the runs up to the next shift on either side, by Welch. The place was chosen by the same
     /// runs, so the interval is a little too narrow and the estimate a little too large.
     pub change: Interval,
-    /// The `p` of the permutation test that found the shift.
+    /// The larger `p` of the permutation tests that found the shift and confirmed it.
     pub p: f64,
 }
 
@@ -37,9 +37,11 @@ pub struct Shift {
 ///
 /// The part of the runs whose mean differs most from that of the others, at an end or in the
 /// middle, is split off if at most a share of .01 / `series` of all orders of these runs have a
-/// part that differs as much; each part is then looked at by itself. This is circular binary
-/// segmentation (Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5, 2004) with a permutation
-/// test. It assumes no distribution, only that without a change the order of the runs means
+/// part that differs as much. An end of that part is a shift if at most the same share of all
+/// orders of the runs up to the other end, or to the end of the series, puts means as far apart on
+/// either side of it. What lies between shifts is then looked at by itself. This is circular binary
+/// segmentation (Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5, 2004) with permutation
+/// tests. It assumes no distribution, only that without a change the order of the runs means
 /// nothing.
 ///
 /// # Example
@@ -54,30 +56,40 @@ pub struct Shift {
 /// ```
 pub fn shifts(logs: &[f64], series: usize) -> Vec<Shift> {
     let level = LEVEL / series.max(1) as f64;
-    let oldest = oldest(logs);
     let mut found: Vec<(usize, f64)> = Vec::new();
-    let whole = oldest..logs.len();
-    let mut open = vec![whole];
+    let whole = oldest(logs)..logs.len();
+    let mut open = vec![whole.clone()];
     while let Some(part) = open.pop() {
         let Some((apart, p)) = split(&logs[part.clone()], level) else { continue };
         let apart = part.start + apart.start..part.start + apart.end;
-        found.extend(
-            [apart.start, apart.end]
-                .into_iter()
-                .filter(|at| *at != part.start && *at != part.end)
-                .map(|at| (at, p)),
-        );
-        open.extend([part.start..apart.start, apart.clone(), apart.end..part.end]);
+        // One change is enough to set a part in the middle apart, so each end is tested by itself.
+        // At the end of a series, the test of the part is the stricter one.
+        let ends = [(part.start, apart.start, apart.end), (apart.start, apart.end, part.end)];
+        let confirmed = ends.into_iter().filter(|(start, at, end)| start < at && at < end);
+        let confirmed = confirmed.filter_map(|(start, at, end)| {
+            let of_end = share_of_orders(&logs[start..end], level, |values| between(values, at - start))?;
+            Some((at, p.max(of_end)))
+        });
+        let confirmed: Vec<(usize, f64)> = confirmed.collect();
+        if !confirmed.is_empty() {
+            let places = confirmed.iter().map(|(at, _)| *at);
+            open.extend(bounds(part, places).windows(2).map(|ends| ends[0]..ends[1]));
+            found.extend(confirmed);
+        }
     }
     found.sort_unstable_by_key(|(at, _)| *at);
-    let places = found.iter().map(|(at, _)| *at);
-    let bounds: Vec<usize> = std::iter::once(oldest).chain(places).chain([logs.len()]).collect();
+    let bounds = bounds(whole, found.iter().map(|(at, _)| *at));
     let shift = |(part, (at, p)): (&[usize], &(usize, f64))| {
         let before = Estimate::of(&logs[part[0]..part[1]])?;
         let after = Estimate::of(&logs[part[1]..part[2]])?;
         Some(Shift { at: *at, change: after.less(&before).interval(), p: *p })
     };
     bounds.windows(3).zip(&found).filter_map(shift).collect()
+}
+
+/// The ends of a part and the places in it, in order.
+fn bounds(part: Range<usize>, places: impl Iterator<Item = usize>) -> Vec<usize> {
+    std::iter::once(part.start).chain(places).chain([part.end]).collect()
 }
 
 /// The index of the first run that is looked at.
@@ -94,22 +106,38 @@ pub fn level_since(logs: &[f64], shifts: &[Shift]) -> Option<Interval> {
 
 /// The part that is set apart from the rest, and the `p` of its test.
 fn split(values: &[f64], level: f64) -> Option<(Range<usize>, f64)> {
-    let (apart, distance) = farthest(values)?;
+    let (apart, _) = farthest(values)?;
+    let p = share_of_orders(values, level, |values| farthest(values).map_or(0.0, |(_, distance)| distance))?;
+    Some((apart, p))
+}
+
+/// The share of all orders of the values that have a distance as large as the order found, which is
+/// one of them. None if the share is above the level.
+fn share_of_orders(values: &[f64], level: f64, distance: impl Fn(&[f64]) -> f64) -> Option<f64> {
+    // Sums in another order may differ in their last digits.
+    let as_large = distance(values) * (1.0 - 1e-9);
     let orders = (RESOLUTION / level).ceil().min(MOST_PERMUTATIONS);
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut shuffled = values.to_vec();
     let mut as_far = 1.0;
     for _ in 0..orders as usize {
         shuffle(&mut shuffled, &mut random);
-        // Sums in another order may differ in their last digits.
-        if farthest(&shuffled).is_some_and(|(_, other)| other >= distance * (1.0 - 1e-9)) {
+        if distance(&shuffled) >= as_large {
             as_far += 1.0;
             if as_far > level * (orders + 1.0) {
                 return None;
             }
         }
     }
-    Some((apart, as_far / (orders + 1.0)))
+    Some(as_far / (orders + 1.0))
+}
+
+/// The sum of squares between the values before a place and those from it on.
+fn between(values: &[f64], at: usize) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (before, after) = values.split_at(at);
+    let weight = (before.len() * after.len()) as f64 / values.len() as f64;
+    (mean(after) - mean(before)).powi(2) * weight
 }
 
 /// The part for which the sum of squares between it and the rest is largest, and that sum.
@@ -169,6 +197,20 @@ mod tests {
         assert!(found[1].change.high < -0.03 && found[1].p <= 0.01 / 4.0, "{found:?}");
         let now = level_since(&logs, &found).unwrap();
         assert!(now.low < 0.0 && now.high > 0.0, "{now:?}");
+    }
+
+    /// The last three runs lie lower by chance: they and the runs before the step are apart from
+    /// the rest, and yet the order of the runs after the step means nothing.
+    #[test]
+    fn a_step_brings_no_change_at_the_other_end_of_its_part() {
+        let wave = |at: usize| if at.is_multiple_of(2) { 0.01 } else { -0.01 };
+        let mut logs: Vec<f64> = (0..30).map(wave).collect();
+        logs[15..].iter_mut().for_each(|log| *log += 0.03);
+        logs[27..].iter_mut().for_each(|log| *log -= 0.012);
+        let (apart, _) = split(&logs, 0.01).unwrap();
+        assert_eq!(apart, 15..27, "the part is one in the middle");
+        let found = shifts(&logs, 1);
+        assert_eq!(found.iter().map(|shift| shift.at).collect::<Vec<_>>(), [15]);
     }
 
     #[test]

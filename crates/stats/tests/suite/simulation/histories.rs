@@ -2,7 +2,7 @@
 //! specification, "Histories").
 
 use super::*;
-use weigh_stats::shifts;
+use weigh_stats::{Shift, shifts};
 
 /// Standard deviation of the effects from run to run.
 const SD: f64 = 0.01;
@@ -42,6 +42,27 @@ fn looking_after_every_run_is_looking_often() {
     });
     tell(&format!("a change is shown at some look in {ever:.4}"));
     at_most("at some look", ever, 0.25);
+}
+
+/// A step and no other change: how often a second change is shown, more than two runs away, and how
+/// often that is the newest one.
+#[test]
+fn a_step_brings_hardly_any_further_change() {
+    for (seed, (runs, step)) in (1_130..).zip([(30, 2.0), (60, 2.0), (60, 3.0)]) {
+        let at = runs * 2 / 3;
+        let [found, further, newest] = rates_of([300, 20_000], seed, |random| {
+            let mut logs = random.normals(runs, 0.0, SD);
+            logs[at..].iter_mut().for_each(|log| *log += step * SD);
+            let shifts = shifts(&logs, 1);
+            let is_it = |shift: &Shift| shift.at.abs_diff(at) <= 2;
+            let found = shifts.iter().any(is_it);
+            let is_false = |shift: &Shift| found && !is_it(shift);
+            [found, shifts.iter().any(is_false), shifts.last().is_some_and(is_false)]
+        });
+        tell(&format!("{runs} runs, {step} sd: found {found:.4}"));
+        at_most("and a further change", further, 0.09);
+        at_most("which is the newest", newest, 0.06);
+    }
 }
 
 /// A step after twenty runs, in a history of six series: found 5 and 10 runs later.
