@@ -97,6 +97,22 @@ mod fakes {
         stage.run("history --gate 5").ends_with(0);
     }
 
+    /// Three changes, each of which is below the gate, and one that is only half undone.
+    #[test]
+    fn a_gate_asks_how_much_worse_it_is_than_at_its_best() {
+        let stage = Stage::with_fakes();
+        let first = added(&stage);
+        let cases = [
+            ([0.0, 0.04, 0.0816, 0.1249], ["+12.", "between v11 and v36"]),
+            ([0.0, 0.0, 0.1, 0.067], ["+6.", "between v23 and v36"]),
+        ];
+        for (levels, above) in cases {
+            repeated(&stage, &first, 48, |at, run| set_effect(run, at, levels[at as usize / 12]));
+            stage.run("history --gate 5").ends_saying(3, &above);
+            stage.run("history --gate 14").ends_with(0);
+        }
+    }
+
     /// Runs under other conditions, of other machines, without a workload, and out of order.
     #[test]
     fn gaps_and_other_machines_in_a_history_are_reported() {

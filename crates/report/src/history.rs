@@ -13,7 +13,7 @@ use crate::{Format, Options, ReportError, render_document};
 use serde::Serialize;
 use serde_json::{Value, json};
 use weigh_model::{MetricSpec, WorkloadKey};
-use weigh_stats::{Interval, Notice, Shift};
+use weigh_stats::{Interval, Notice, Shift, rise};
 
 /// Version of the JSON. Changes: 1, first version.
 const FORMAT: u32 = 1;
@@ -86,38 +86,50 @@ pub struct HistoryEffect {
 }
 
 impl HistoryReport {
-    /// The series whose last change is shown to be for the worse by more than this many per cent,
-    /// in words.
+    /// The series whose effect since the last change is shown to be worse by more than this many
+    /// per cent than before some change, in words.
     pub fn worse_by(&self, percent: f64) -> Vec<String> {
         let worse = self.series.iter().filter_map(|series| {
-            let last = series.shifts.last()?;
-            (last.change.low > percent / 100.0)
-                .then(|| format!("{}: {}", series.name(), self.describe(series, last)))
+            let rise = rise(&series.logs(), &series.shifts)?;
+            let place = (rise.last_before, rise.first_after);
+            (rise.change.low > percent / 100.0)
+                .then(|| format!("{}: {}", series.name(), self.describe(series, place, rise.change)))
         });
         worse.collect()
     }
 
-    /// A change, with the versions on either side of it.
-    fn describe(&self, series: &HistorySeries, shift: &Shift) -> String {
+    /// A change between two points of a series, with their versions.
+    fn describe(&self, series: &HistorySeries, place: (usize, usize), change: Interval) -> String {
         let version = |at: usize| shown_name(&self.runs[series.points[at].run].version);
-        let change = join(&Effect::from(shift.change).to_string());
+        let change = join(&Effect::from(change).to_string());
         let other_machine =
-            if self.changes_machine(series, shift) { "; the machine changed there, too" } else { "" };
-        format!("{change} between {} and {}{other_machine}", version(shift.at - 1), version(shift.at))
+            if self.changes_machine(series, place) { "; the machine changed there, too" } else { "" };
+        format!("{change} between {} and {}{other_machine}", version(place.0), version(place.1))
     }
 
-    /// Whether the runs before a change and those after it have no machine in common.
-    fn changes_machine(&self, series: &HistorySeries, shift: &Shift) -> bool {
+    /// The changes of a series, in words.
+    fn described(&self, series: &HistorySeries) -> Vec<String> {
+        let shifts = series.shifts.iter();
+        shifts.map(|shift| self.describe(series, (shift.at - 1, shift.at), shift.change)).collect()
+    }
+
+    /// Whether the runs up to one point of a series and those from another one on have no machine in
+    /// common.
+    fn changes_machine(&self, series: &HistorySeries, place: (usize, usize)) -> bool {
         let machines = |part: &[HistoryEffect]| {
             distinct(part.iter().map(|effect| self.runs[effect.run].machine.as_str()))
         };
-        let (before, after) = series.points.split_at(shift.at);
-        let (before, after) = (machines(before), machines(after));
+        let (before, after) = (machines(&series.points[..=place.0]), machines(&series.points[place.1..]));
         before.iter().all(|machine| !after.contains(machine))
     }
 }
 
 impl HistorySeries {
+    /// The logarithms of the ratios of costs that the runs found, in their order.
+    pub fn logs(&self) -> Vec<f64> {
+        self.points.iter().map(|point| point.overhead.estimate.ln_1p()).collect()
+    }
+
     /// Workload, metric and environment.
     fn name(&self) -> String {
         format!("{} in {}", shown_name(&self.subject()), shown_name(&self.environment))
@@ -180,8 +192,7 @@ fn changes(report: &HistoryReport) -> Section {
             Some(last) if last.change.estimate > 0.0 => Tone::Worse,
             _ => Tone::Better,
         };
-        let lines = series.shifts.iter().map(|shift| report.describe(series, shift)).collect();
-        Item::new(series.name(), lines).tone(tone)
+        Item::new(series.name(), report.described(series)).tone(tone)
     });
     let items: Vec<Item> = items.collect();
     let section = Section::new("What changed");
@@ -205,8 +216,7 @@ fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> 
             Entry::count(series.shifts.len() as u64),
             Entry::count(series.points.len() as u64),
         ];
-        let mut remarks: Vec<String> =
-            series.shifts.iter().map(|shift| report.describe(series, shift)).collect();
+        let mut remarks = report.described(series);
         if series.left_out > 0 {
             let plural = if series.left_out == 1 { "" } else { "s" };
             remarks.push(format!("{} earlier run{plural} under other conditions left out", series.left_out));
@@ -273,7 +283,7 @@ fn json(report: &HistoryReport) -> Result<String, ReportError> {
                 "first_after": series.points[shift.at].run,
                 "change": estimate(Some(shift.change), "mean"),
                 "p": shift.p,
-                "machine_changed": report.changes_machine(series, shift),
+                "machine_changed": report.changes_machine(series, (shift.at - 1, shift.at)),
             })
         };
         json!({
@@ -351,9 +361,10 @@ mod tests {
             assert!(!text.contains("machine changed"), "{text}");
         }
         assert_eq!(report.worse_by(16.0).len(), 1);
-        assert!(report.worse_by(18.0).is_empty(), "it is not shown to be so much");
+        assert!(report.worse_by(19.0).is_empty(), "it is not shown to be so much");
         let said = &report.worse_by(16.0)[0];
-        assert!(said.starts_with("syscall{call=getpid} duration in runc:binary=./runc: +19"), "{said}");
+        assert!(said.starts_with("syscall{call=getpid} duration in runc:binary=./runc: +"), "{said}");
+        assert!(said.ends_with("between v2 and v3"), "{said}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Changes of an effect over a history of runs (method specification, "Histories").
 
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, critical};
 use crate::interval::Interval;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -30,6 +30,19 @@ pub struct Shift {
     pub change: Interval,
     /// The larger `p` of the permutation tests that found the shift and confirmed it.
     pub p: f64,
+}
+
+/// How far the effect since the last shift lies above that of an earlier part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rise {
+    /// The last run of the earlier part.
+    pub last_before: usize,
+    /// The first run after the last shift.
+    pub first_after: usize,
+    /// The ratio of costs now to those in the earlier part, less 1, with an interval by Welch that
+    /// is widened for the number of earlier parts: at most 2.5 % of the lower ends of all of them
+    /// together lie above the truth.
+    pub change: Interval,
 }
 
 /// Finds the shifts of one of `series` series that are looked at together. `logs` holds a log ratio
@@ -102,6 +115,23 @@ fn oldest(logs: &[f64]) -> usize {
 pub fn level_since(logs: &[f64], shifts: &[Shift]) -> Option<Interval> {
     let since = shifts.last().map_or_else(|| oldest(logs), |shift| shift.at);
     Some(Estimate::of(&logs[since..])?.interval())
+}
+
+/// The rise of the effect since the last shift above the earlier part between shifts from which it
+/// is shown to have risen most: the one with the highest lower end. None without a shift.
+pub fn rise(logs: &[f64], shifts: &[Shift]) -> Option<Rise> {
+    let bounds = bounds(oldest(logs)..logs.len(), shifts.iter().map(|shift| shift.at));
+    let first_after = shifts.last()?.at;
+    let now = Estimate::of(&logs[first_after..])?;
+    let above = |part: &[usize]| {
+        let rise = now.less(&Estimate::of(&logs[part[0]..part[1]])?);
+        // Any of the earlier parts may be the one, so each is tested at its share of the level.
+        let half = rise.half_width(critical(shifts.len() as f64, rise.df));
+        let change = Interval::from_logs(rise.mean, rise.mean - half, rise.mean + half);
+        Some(Rise { last_before: part[1] - 1, first_after, change })
+    };
+    let earlier = bounds[..=shifts.len()].windows(2).filter_map(above);
+    earlier.max_by(|a, b| a.change.low.total_cmp(&b.change.low))
 }
 
 /// The part that is set apart from the rest, and the `p` of its test.
@@ -224,6 +254,33 @@ mod tests {
         let step: Vec<f64> = (0..24).map(|at| if at < 12 { 0.0 } else { 0.1 }).collect();
         let found = shifts(&step, 1);
         assert_eq!(found.iter().map(|shift| shift.at).collect::<Vec<_>>(), [12]);
+    }
+
+    /// Steps of 3 % are compared with where they began, at half the level with two earlier parts.
+    #[test]
+    fn a_rise_is_that_above_the_lowest_earlier_part() {
+        let wave = |at: usize| if at.is_multiple_of(2) { 0.01 } else { -0.01 };
+        let steps = |levels: [f64; 3]| {
+            let logs: Vec<f64> = (0..30).map(|at| levels[at / 10] + wave(at)).collect();
+            let shift = |at| Shift { at, change: Interval { estimate: 0.0, low: 0.0, high: 0.0 }, p: 0.001 };
+            (logs, [shift(10), shift(20)])
+        };
+        let (logs, shifts) = steps([0.0, 0.03, 0.06]);
+        let found = rise(&logs, &shifts).unwrap();
+        assert_eq!((found.last_before, found.first_after), (9, 20));
+        // scipy.stats.t.ppf(1 - .0125, 18) times the error of a difference of means of ten.
+        let (estimate, half) = (0.06, 2.445_006 * 0.01 * (2.0_f64 / 9.0).sqrt());
+        assert!((found.change.estimate.ln_1p() - estimate).abs() < 1e-9, "{found:?}");
+        assert!((found.change.low.ln_1p() - (estimate - half)).abs() < 1e-6, "{found:?}");
+        // Back where it was, or lower than ever: no rise is shown.
+        for levels in [[0.0, 0.05, 0.0], [0.05, 0.03, 0.0]] {
+            let (logs, shifts) = steps(levels);
+            assert!(rise(&logs, &shifts).unwrap().change.low < 0.0, "{levels:?}");
+        }
+        // A step back of less than the step leaves a rise.
+        let (logs, shifts) = steps([0.0, 0.10, 0.07]);
+        assert!(rise(&logs, &shifts).unwrap().change.low > 0.05);
+        assert_eq!(rise(&logs, &[]), None);
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub use compare::{ComparedRun, compare_runs};
 pub use course::{Change, Course, Moment, courses};
 pub use gate::{GATE_FEWEST_BLOCKS, GateOutcome, gate, gate_of_builds};
 pub use grade::{ALIKE, Among, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
-pub use history::{Shift, level_since, shifts};
+pub use history::{Rise, Shift, level_since, rise, shifts};
 pub use interval::Interval;
 pub use limit::{Limit, limits};
 pub use look::{Due, conclusions};

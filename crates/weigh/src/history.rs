@@ -94,7 +94,7 @@ pub fn report(kept: &[HistoryRun]) -> HistoryReport {
     let mut all = series(kept);
     let together = all.len();
     for series in &mut all {
-        let logs: Vec<f64> = series.points.iter().map(|point| point.overhead.estimate.ln_1p()).collect();
+        let logs = series.logs();
         series.shifts = shifts(&logs, together);
         series.now = level_since(&logs, &series.shifts);
     }

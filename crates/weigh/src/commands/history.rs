@@ -45,5 +45,5 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(Kind::Gate, format!("above the gate: {}", worse.join("; ")))
-        .hint("the change lies between these two versions"))
+        .hint("what made it worse lies between these two versions"))
 }

@@ -2,7 +2,7 @@
 //! specification, "Histories").
 
 use super::*;
-use weigh_stats::{Shift, shifts};
+use weigh_stats::{Shift, rise, shifts};
 
 /// Standard deviation of the effects from run to run.
 const SD: f64 = 0.01;
@@ -62,6 +62,27 @@ fn a_step_brings_hardly_any_further_change() {
         tell(&format!("{runs} runs, {step} sd: found {found:.4}"));
         at_most("and a further change", further, 0.09);
         at_most("which is the newest", newest, 0.06);
+    }
+}
+
+/// Four parts of fifteen runs, with levels in standard deviations of the runs: how often the newest
+/// one is shown to be worse than some earlier one by more than `gate` of them.
+#[test]
+fn a_rise_is_found_over_many_changes_and_not_where_there_is_none() {
+    let cases = [
+        ([0.0, 4.0, 8.0, 12.0], 5.0, [0.95, 1.0]),
+        ([0.0, 10.0, 7.0, 7.0], 5.0, [0.95, 1.0]),
+        ([0.0, 4.0, 0.0, 0.0], 0.0, [0.0, 0.07]),
+        ([0.0, 2.0, 4.0, 4.0], 4.0, [0.0, 0.07]),
+    ];
+    for (seed, (levels, gate, [least, most])) in (1_140..).zip(cases) {
+        let [worse] = rates_of([300, 20_000], seed, |random| {
+            let logs: Vec<f64> = levels.iter().flat_map(|level| random.normals(15, level * SD, SD)).collect();
+            let rise = rise(&logs, &shifts(&logs, 1));
+            [rise.is_some_and(|rise| rise.change.low.ln_1p() > gate * SD)]
+        });
+        at_least(&format!("{levels:?} worse by {gate}"), worse, least);
+        at_most(&format!("{levels:?} worse by {gate}"), worse, most);
     }
 }
 
