@@ -191,26 +191,30 @@ mod fakes {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// Runs the step of the composite action, with the inputs that its variables name.
+    /// Runs the step of the composite action for several jobs in the same directory, as a self-hosted
+    /// runner does, with the inputs that its variables name.
     #[test]
     fn the_action_of_github_runs_the_gate() {
         let stage = Stage::with_fakes();
         let action = file("action.yml");
         let inputs = block(&action, "inputs:").join("\n");
         let binary = assert_cmd::cargo::cargo_bin("weigh").display().to_string();
-        for (new, decision, code) in [
-            ("null:sd=0.01,seed=2", "pass", 0),
-            ("null:effect=0.3,sd=0.01", "slower", 3),
-            ("nul", "failed", 2),
+        for (id, new, decision, code) in [
+            ("41", "null:sd=0.01,seed=2", "pass", 0),
+            ("42", "null:effect=0.3,sd=0.01", "slower", 3),
+            ("43", "nul", "failed", 2),
         ] {
             let given = BTreeMap::from([
                 ("old", "null:label=$(touch injected),sd=0.01,seed=1".to_string()),
                 ("new", new.to_string()),
                 ("arguments", "--no-void --seed 1 -- work".to_string()),
                 ("weigh", binary.clone()),
-                ("directory", decision.to_string()),
+                ("directory", "answer".to_string()),
             ]);
-            let mut variables = BTreeMap::new();
+            let mut variables = BTreeMap::from([
+                ("GITHUB_RUN_ID".to_string(), id.to_string()),
+                ("GITHUB_RUN_ATTEMPT".to_string(), "1".to_string()),
+            ]);
             for line in block(&action, "env:") {
                 let (name, value) = line.split_once(": ").unwrap();
                 let input = value.trim_start_matches("${{ inputs.").trim_end_matches(" }}");
@@ -224,10 +228,18 @@ mod fakes {
             // GitHub starts a step of `shell: bash` this way.
             let (found, said) = shell(&stage, &format!("set -eo pipefail\n{script}"), &variables);
             assert_eq!(found, code, "{said}");
-            assert_eq!(stage.read(&format!("GITHUB_OUTPUT-{decision}")), format!("decision={decision}\n"));
-            if code != 2 {
-                assert!(stage.read(&format!("GITHUB_STEP_SUMMARY-{decision}")).starts_with("# Gate: "));
-                assert!(stage.read(&format!("{decision}.xml")).contains("<testsuites"));
+            let outputs = format!("decision={decision}\nrun=answer-{id}-1\n");
+            assert_eq!(stage.read(&format!("GITHUB_OUTPUT-{decision}")), outputs);
+            if code == 2 {
+                for written in ["answer.md", "answer.xml", "GITHUB_STEP_SUMMARY-failed"] {
+                    assert!(!stage.here().join(written).exists(), "{written} is that of an earlier job");
+                }
+            } else {
+                let title = format!("# Gate: {decision}\n");
+                assert!(stage.read("answer.md").starts_with(&title), "{}", stage.read("answer.md"));
+                assert!(stage.read(&format!("GITHUB_STEP_SUMMARY-{decision}")).starts_with(&title));
+                assert!(stage.read("answer.xml").contains("<testsuites"));
+                assert!(stage.here().join(format!("answer-{id}-1/samples.jsonl")).exists());
             }
         }
         assert!(!stage.here().join("injected").exists(), "an input is no code");
