@@ -207,7 +207,7 @@ mod fakes {
             let given = BTreeMap::from([
                 ("old", "null:label=$(touch injected),sd=0.01,seed=1".to_string()),
                 ("new", new.to_string()),
-                ("arguments", "--no-void --seed 1 -- work".to_string()),
+                ("arguments", "--no-void --seed 1\n--limit 3\n-- work".to_string()),
                 ("weigh", binary.clone()),
                 ("directory", "answer".to_string()),
             ]);
