@@ -1,7 +1,8 @@
-//! Workloads that run other people's real tools at their quick size, one test for each: natively,
-//! and with `WEIGH_LONG=1` in guests too. Each is measured, with its check and every metric.
+//! Workloads that run other people's real tools at their quick size, at least one test for each:
+//! natively, and with `WEIGH_LONG=1` in guests too. Each is measured, with its check and every
+//! metric.
 
-use crate::support::{Said, Stage, is_long, listed, ready, shown, words};
+use crate::support::{Said, Stage, is_long, listed, ready, shown, skip, words};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,9 @@ impl Kind {
 /// Defines a test for each tool; without its programs it is skipped.
 macro_rules! tools {
     ($($test:ident: $workload:literal, $programs:expr, $kind:expr;)*) => {
+        /// The workloads that have a test.
+        const TESTED: &[&str] = &[$($workload),*];
+
         $(
             #[test]
             fn $test() {
@@ -71,6 +75,17 @@ macro_rules! tools {
 tools! {
     xz: "xz", ["xz", "cmp"], Kind::Short;
     sjeng: "sjeng", ["sjeng"], Kind::Short;
+    open_close: "open-close", ["python3"], Kind::Short;
+    allocation: "allocation", ["python3"], Kind::Short;
+    mapping: "mapping", ["python3"], Kind::Short;
+    python_import: "python-import", ["python3"], Kind::Short;
+    sqlite: "sqlite", ["python3"], Kind::Short;
+    node_start: "node-start", ["node"], Kind::Short;
+    build: "build", ["g++", "make"], Kind::Short;
+    fio_cached: "fio-cached", ["fio"], Kind::Short;
+    download_natively: "download", ["python3", "curl"], Kind::Short;
+    nginx_tls_natively: "nginx-tls", ["nginx", "openssl", "wrk"], Kind::Short;
+    postgres_natively: "postgres", ["initdb", "psql"], Kind::Short;
     openssl_speed: "openssl-speed", ["openssl"], Kind::Long;
     stress_ng: "stress-ng", ["stress-ng"], Kind::Long;
     linpack: "linpack", ["hpcc"], Kind::Long;
@@ -93,27 +108,52 @@ tools! {
     qperf_udp_lat: "qperf-udp-lat", ["qperf"], Kind::Server;
     qperf_tcp_bw: "qperf-tcp-bw", ["qperf"], Kind::Server;
     qperf_udp_bw: "qperf-udp-bw", ["qperf"], Kind::Server;
+    netperf_tcp_rr: "netperf-tcp-rr", ["netperf", "netserver"], Kind::Server;
+    netperf_udp_rr: "netperf-udp-rr", ["netperf", "netserver"], Kind::Server;
+    netperf_tcp_stream: "netperf-tcp-stream", ["netperf", "netserver"], Kind::Server;
+    netperf_udp_stream: "netperf-udp-stream", ["netperf", "netserver"], Kind::Server;
+    download: "download", ["python3", "curl"], Kind::Server;
     redis: "redis", ["redis-server", "redis-cli"], Kind::Server;
     redis_open: "redis-open", ["redis-server", "redis-cli"], Kind::Server;
     redis_benchmark: "redis-benchmark", ["redis-server", "redis-benchmark"], Kind::Server;
     mariadb: "mariadb", ["mariadbd", "sysbench"], Kind::Database;
+    postgres: "postgres", ["initdb", "psql"], Kind::Database;
     nginx: "nginx", ["nginx"], Kind::Server;
     nginx_open: "nginx-open", ["nginx"], Kind::Server;
     nginx_wrk: "nginx-wrk", ["nginx", "wrk"], Kind::Server;
+    nginx_tls: "nginx-tls", ["nginx", "openssl", "wrk"], Kind::Server;
 }
 
-/// Whether a program is installed. Games are in a directory that root's PATH lacks.
+/// Every workload that names packages runs other people's tools.
+#[test]
+fn every_real_tool_has_a_test() {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/manifests");
+    for entry in std::fs::read_dir(manifests).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let is_tool = manifest.lines().any(|line| line.starts_with("packages = "));
+        assert!(!is_tool || TESTED.contains(&name), "{name} has no test here");
+    }
+}
+
+/// Whether a program is installed. Games are in a directory that root's PATH lacks, and so are the
+/// programs of a PostgreSQL server, in one for each version.
 fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/games")]);
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let of_versions = versions.map(|version| version.path().join("bin"));
+    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/games")]).chain(of_versions);
     directories.map(|directory| directory.join(program)).any(|file| file.is_file())
 }
 
 /// Measures a tool where its kind says.
 fn tool(workload: &str, programs: &[&str], kind: Kind) {
     if let Some(program) = programs.iter().find(|program| !installed(program)) {
-        eprintln!("SKIPPED {workload}: there is no program `{program}`");
-        return;
+        return skip(workload, program, &format!("there is no program `{program}`"));
+    }
+    if workload == "postgres" && !rustix::process::geteuid().is_root() {
+        return skip(workload, "root", "only root can give PostgreSQL a user of its own");
     }
     if !matches!(kind, Kind::Short) && !is_long() {
         eprintln!("SKIPPED {workload}: it takes seconds; WEIGH_LONG=1 runs it");
