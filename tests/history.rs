@@ -140,6 +140,21 @@ mod fakes {
     }
 
     #[test]
+    fn a_run_that_began_before_a_known_one_is_placed_with_a_note() {
+        let stage = Stage::with_fakes();
+        let first = added(&stage);
+        stage.stdout(&format!("{RUN} --out s -- work"));
+        for (machine, is_noted) in [("another".into(), false), (first["machine"].clone(), true)] {
+            repeated(&stage, &first, 1, |_, run| {
+                (run["machine"], run["began"]) = (machine.clone(), "2999-01-01T05:00:00Z".into());
+            });
+            let said = stage.run("history s --version v1").ends_with(0);
+            let note = "before the run r of the same machine";
+            assert_eq!(said.stderr.contains(note), is_noted, "{}", said.stderr);
+        }
+    }
+
+    #[test]
     fn a_file_that_is_no_history_is_refused() {
         let stage = Stage::with_fakes();
         stage.refuses("history", &["there is no history in .weigh/history", "weigh history RUN --version"]);

@@ -129,8 +129,20 @@ pub fn read(directory: &Path) -> Result<Vec<HistoryRun>, StoreError> {
         }
         runs.push(run);
     }
-    runs.sort_by_key(|run| run.began.parse::<jiff::Timestamp>().ok());
+    runs.sort_by_key(began);
     Ok(runs)
+}
+
+/// Returns the newest run of the same machine among the runs that [`read`] returned, if it began
+/// after this one.
+pub fn newest_after<'a>(run: &HistoryRun, known: &'a [HistoryRun]) -> Option<&'a HistoryRun> {
+    let newest = known.iter().rfind(|other| other.machine == run.machine)?;
+    (began(newest) > began(run)).then_some(newest)
+}
+
+/// When a run began; none if that is no time.
+fn began(run: &HistoryRun) -> Option<jiff::Timestamp> {
+    run.began.parse().ok()
 }
 
 /// Whether a name is that of a run's file. A leading dot marks a file that is being written.
@@ -140,7 +152,7 @@ fn is_run(name: &str) -> bool {
 
 /// Says what is impossible in a run, if anything is.
 fn problem_of(run: &HistoryRun) -> Option<String> {
-    if run.began.parse::<jiff::Timestamp>().is_err() {
+    if began(run).is_none() {
         return Some(format!("`{}` is not a time", run.began));
     }
     let is_effect =
@@ -197,7 +209,12 @@ mod tests {
         assert_eq!(read(&history).unwrap(), [first.clone(), late.clone()]);
         assert!(add(&history, &latest).unwrap(), "times of other zones are times");
         assert_eq!(read(&history).unwrap(), [first, late, latest.clone()]);
-        assert!(add(&history, &HistoryRun { machine: "another".into(), ..latest }).unwrap());
+        let known = read(&history).unwrap();
+        assert_eq!(newest_after(&known[1], &known), Some(&latest));
+        assert_eq!(newest_after(&latest, &known), None);
+        let another = HistoryRun { machine: "another".into(), ..latest };
+        assert_eq!(newest_after(&another, &known), None);
+        assert!(add(&history, &another).unwrap());
     }
 
     #[test]

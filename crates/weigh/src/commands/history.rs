@@ -23,9 +23,18 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     if !entries.is_empty() {
         output::make_directory(directory)?;
     }
+    let known = history::read(directory)?;
     for run in &entries {
         if !history::add(directory, run)? {
             ui::note(&format!("note: the run {} is in the history already", run.run));
+        } else if let Some(newest) = history::newest_after(run, &known) {
+            ui::note(&format!(
+                "note: the run {} began at {}, before the run {} of the same machine, and is placed before it; if the machine's clock was wrong, remove the run from {} and measure again",
+                run.run,
+                run.began,
+                newest.run,
+                directory.display()
+            ));
         }
     }
     let kept = history::read(directory)?;
