@@ -1,8 +1,9 @@
 //! `weigh selftest` from outside: exit codes, the JSON, Ctrl-C, and, in the slow lane, this host
 //! with a neighbour.
 
-use crate::support::{Said, Stage, interrupt, is_long, listed, ready, shown, wait_until, with_native};
+use crate::support::{Said, Stage, interrupt, is_long, listed, ready, shown, wait_until, with_native, words};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
 use std::time::Duration;
 
@@ -245,6 +246,37 @@ mod fakes {
         let done = judgement["done"].as_u64().unwrap();
         assert!((3..60).contains(&done), "{done}");
         stage.host_is_as_before();
+    }
+
+    /// A run says that the selftest failed; that a passed one is old is what the doctor says.
+    #[test]
+    fn a_run_warns_where_the_last_selftest_of_its_host_failed() {
+        let stage = Stage::with_fakes();
+        let cache = stage.here().join("cache");
+        std::fs::create_dir(&cache).unwrap();
+        std::fs::set_permissions(&cache, PermissionsExt::from_mode(0o700)).unwrap();
+        let warns = |out: &str| {
+            let line = format!(
+                "run --on null:sd=0.01 --baseline null:sd=0.01 --blocks 2 --no-void --out {out} -- work"
+            );
+            let output = stage.weigh().env("WEIGH_CACHE", &cache).args(words(&line)).output().unwrap();
+            let said = Said::of(&line, output).ends_with(0).all();
+            said.contains("warning: the last selftest of this host failed (2026-11-01)")
+        };
+        assert!(!warns("none"), "no selftest is known");
+        let machine = stage.read_json("none/host.json")["identity"].clone();
+        for (out, machine, passed) in [
+            ("old", machine.clone(), true),
+            ("others", Value::from("another"), false),
+            ("failed", machine, false),
+        ] {
+            let last = serde_json::json!({
+                "at": "2026-11-01T05:00:00Z", "tool_version": "0", "machine": machine, "kernel": "2.6.39",
+                "cpu_model": "a CPU", "passed": passed, "statement": "three of twenty",
+            });
+            std::fs::write(cache.join("selftest.json"), last.to_string()).unwrap();
+            assert_eq!(warns(out), out == "failed", "{out}");
+        }
     }
 
     #[test]
