@@ -3,10 +3,13 @@
 
 use crate::support::Moment::{Changes, Trials};
 use crate::support::{
-    Stage, cell_of, is_long, killed_at, known_diagnosis, listed, median, named, ready, shown, trials,
-    unbroken, wait_until,
+    Said, Stage, cell_of, is_long, killed_at, known_diagnosis, listed, median, named, ready, shown, trials,
+    unbroken, wait_until, words,
 };
 use serde_json::Value;
+use std::time::Duration;
+use weigh_host::cache::CacheDirectory;
+use weigh_images::kernel::GuestKernel;
 
 /// The machines that are ready here.
 fn machines(stage: &Stage, test: &str) -> Vec<&'static str> {
@@ -303,5 +306,47 @@ fn the_start_of_a_machine_is_reported_in_phases() {
         let reason = cell_of(&report, "native", part)["absent"].as_str().unwrap();
         assert!(reason.contains("not a machine"), "{reason}");
     }
+    stage.host_is_as_before();
+}
+
+/// Puts the kernel that machines have here into a directory, as the build of one would, and returns
+/// its path.
+fn build_of_kernel(stage: &Stage, directory: &str) -> String {
+    let cache = CacheDirectory::open().unwrap();
+    let kernel = GuestKernel::find_local(None, &cache).expect("a machine has started here");
+    let modules = stage.here().join(directory).join("lib/modules");
+    std::fs::create_dir_all(&modules).unwrap();
+    let installed = kernel.modules.as_ref().unwrap().directory().canonicalize().unwrap();
+    std::os::unix::fs::symlink(installed, modules.join(&kernel.release)).unwrap();
+    let path = format!("{directory}/vmlinuz-{}", kernel.release);
+    std::fs::copy(&kernel.boot, stage.here().join(&path)).unwrap();
+    path
+}
+
+/// Two builds of a kernel, which are alike, in emulated machines.
+#[test]
+fn a_gate_compares_two_kernels() {
+    let stage = Stage::on_disk();
+    if !ready(&stage, "qemu", "a_gate_compares_two_kernels") {
+        return;
+    }
+    // The first machine fetches the kernel where the host has none.
+    stage.stdout("start --on qemu:accel=tcg --image probe --memory 256MiB --blocks 1 --no-void --out first");
+    let builds = ["old", "new"]
+        .map(|build| format!("qemu:accel=tcg,kernel={}", build_of_kernel(&stage, build)))
+        .join(" ");
+    let line = format!(
+        "gate {builds} --start --image probe --memory 256MiB --limit 100 --blocks 15 --no-void --out r \
+         --comment c.md"
+    );
+    let output = stage.weigh().args(words(&line)).timeout(Duration::from_secs(1000)).output().unwrap();
+    let said = Said::of(&line, output).ends_with(0).all();
+    assert!(stage.read("c.md").starts_with("# Gate: pass\n"), "{said}");
+    let plan = stage.read_json("r/plan.json");
+    let environments = listed(&plan, "environments").iter();
+    let names: Vec<&str> = environments.map(|one| one["name"].as_str().unwrap()).collect();
+    assert!(names[0].contains("old/vmlinuz-") && names[1].contains("new/vmlinuz-"), "{names:?}");
+    let trials = trials(&stage.here().join("r"));
+    assert!(names.iter().all(|name| trials.iter().any(|trial| trial["environment"] == *name)), "{names:?}");
     stage.host_is_as_before();
 }
