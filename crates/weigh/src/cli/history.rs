@@ -12,7 +12,7 @@ use std::path::PathBuf;
   weigh history --format html --output site/index.html
   weigh history --gate 5
 
-Exit codes: 3 with --gate where an effect is shown to be worse by more than this than before some change.")]
+Exit codes: 3 with --gate where an effect is shown to be worse than before some change by more than this.")]
 pub struct HistoryArgs {
     /// Runs to add before the history is shown: run directories, or `last`
     #[arg(value_name = "RUN", requires = "version")]
@@ -29,7 +29,8 @@ pub struct HistoryArgs {
     /// Write to a file instead of the terminal
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Exit 3 when an effect is shown to be worse by more than this many per cent than before some change
+    /// Exit 3 when an effect is shown to be worse than before some change by more than this many per
+    /// cent
     #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
     pub gate: Option<f64>,
 }
