@@ -279,7 +279,8 @@ pub struct Unread {
     pub refused: u64,
     /// Processes, not pages, that ended before they were found or while they were scanned.
     pub ended_processes: u64,
-    /// Number of files, not pages, that were gone or could not be opened.
+    /// Number of files, not pages, that were gone, could not be opened, or have too much data to be
+    /// scanned whole.
     pub unopened_files: u64,
 }
 

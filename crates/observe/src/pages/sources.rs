@@ -8,6 +8,7 @@ use super::reading::ProcessMemory;
 use super::{Memory, PagesError, Subject};
 use procfs::ProcError;
 use procfs::process::Process;
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom};
@@ -22,6 +23,13 @@ const RANGE_PAGES: u64 = 16 << 10;
 /// Larger mappings without resident memory, bytes, are skipped on kernels that do not list holes:
 /// reading the page map of the 16 TiB that a sanitizer reserves takes minutes.
 const RESERVED: u64 = 1 << 30;
+
+/// A mapping has at most this many ranges for each 64 MiB of it that are resident.
+const MOST_PARTS: u64 = 16;
+
+/// The most ranges of files that have more than one: 16 TiB. A guest may make files that pretend to
+/// have more data than any disk.
+const MOST_FILE_RANGES: usize = 1 << 18;
 
 /// A process or a file.
 #[derive(Debug)]
@@ -61,6 +69,8 @@ pub(super) struct Sources {
     /// The subjects: guests, then helpers, then files.
     pub(super) subjects: Vec<SubjectPages>,
     pub(super) ranges: Vec<PageRange>,
+    /// Number of the ranges that count towards [`MOST_FILE_RANGES`].
+    file_ranges: usize,
     /// Memory that is already known not to be read.
     pub(super) unread: Unread,
 }
@@ -196,11 +206,36 @@ impl Sources {
         self.add_file(path, meta.len(), options)
     }
 
+    /// Adds the parts of a file that have data. A large file may consist of holes, so each of its
+    /// parts begins with data. Cached pages of a hole, which are zeros, are scanned only within such
+    /// a part. A file of which not everything can be scanned counts as unopened.
     fn add_file(&mut self, path: PathBuf, bytes: u64, options: SplitOptions<'_>) -> Result<(), PagesError> {
+        let end = bytes.div_ceil(options.page_bytes);
+        let large = match (end > RANGE_PAGES).then(|| open_file(&path)).transpose() {
+            Ok(large) => large,
+            Err(_) => {
+                self.unread.unopened_files += 1;
+                return Ok(());
+            }
+        };
         let source = self.add(Source::File(path))?;
-        let whole =
-            PageRange { source, first: 0, pages: bytes.div_ceil(options.page_bytes), is_mergeable: false };
-        split(whole, RANGE_PAGES, &mut self.ranges);
+        let mut first = 0;
+        while first < end {
+            options.check()?;
+            if let Some(file) = &large {
+                let data = next_data(file, first * options.page_bytes).map(|data| data / options.page_bytes);
+                let Some(data) = data.filter(|data| *data < end) else { break };
+                if self.file_ranges == MOST_FILE_RANGES {
+                    self.unread.unopened_files += 1;
+                    break;
+                }
+                self.file_ranges += 1;
+                first = data;
+            }
+            let pages = RANGE_PAGES.min(end - first);
+            self.ranges.push(PageRange { source, first, pages, is_mergeable: false });
+            first += pages;
+        }
         Ok(())
     }
 
@@ -278,9 +313,24 @@ fn split_mapping(source: u32, mapping: Mapping, options: SplitOptions<'_>, into:
     }
     let (first, pages) = (mapping.start / options.page_bytes, bytes / options.page_bytes);
     let whole = PageRange { source, first, pages, is_mergeable: mapping.is_mergeable };
-    // A mapping that is mostly a hole is not worth splitting among threads.
-    let is_small = mapping.resident / options.page_bytes <= RANGE_PAGES;
-    split(whole, if is_small { pages.max(1) } else { RANGE_PAGES }, into);
+    // A mapping that is mostly a hole is not worth splitting among threads, or into many parts.
+    let resident = mapping.resident / options.page_bytes;
+    let most = if resident <= RANGE_PAGES {
+        pages.max(1)
+    } else {
+        RANGE_PAGES.max(pages.div_ceil(resident / RANGE_PAGES * MOST_PARTS))
+    };
+    split(whole, most, into);
+}
+
+/// The first offset from `from` on at which a file has data; `None` if a hole is all that follows.
+/// Where the file system knows no holes, everything is data.
+fn next_data(file: &File, from: u64) -> Option<u64> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(from)) {
+        Ok(data) => Some(data),
+        Err(Errno::NXIO) => None,
+        Err(_) => Some(from),
+    }
 }
 
 fn split(whole: PageRange, most: u64, into: &mut Vec<PageRange>) {
@@ -296,6 +346,8 @@ fn split(whole: PageRange, most: u64, into: &mut Vec<PageRange>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
 
     fn options() -> SplitOptions<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
@@ -316,6 +368,11 @@ mod tests {
         split_mapping(3, hole, options(), &mut ranges);
         assert_eq!(ranges.len(), 1);
         assert!(ranges[0].pages == 4 << 30 && ranges[0].is_mergeable);
+        ranges.clear();
+        // Many processes may map the same 65 MiB in such a hole.
+        split_mapping(3, Mapping { resident: 65 << 20, ..hole }, options(), &mut ranges);
+        assert_eq!(ranges.len() as u64, MOST_PARTS);
+        assert_eq!(ranges.iter().map(|range| range.pages).sum::<u64>(), 4 << 30);
         ranges.clear();
         let reserved = Mapping { resident: 0, ..hole };
         split_mapping(3, reserved, SplitOptions { lists_holes: false, ..options() }, &mut ranges);
@@ -348,6 +405,38 @@ mod tests {
         let nowhere = Subject::cached_files("files", vec![at("nowhere")]);
         let error = Sources::find(&[nowhere], options()).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");
+    }
+
+    /// A guest may make such a file without any disk.
+    #[test]
+    fn only_the_data_of_a_sparse_file_is_scanned() {
+        let file = rustix::fs::memfd_create("sparse", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = File::from(file);
+        file.write_all_at(b"1", 0).unwrap();
+        file.write_all_at(b"2", 1 << 40).unwrap();
+        file.set_len(i64::MAX as u64).unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let subjects = [Subject::cached_files("file", vec![path])];
+        let sources = Sources::find(&subjects, options()).unwrap();
+        let [one, other] = &sources.ranges[..] else { panic!("{} ranges", sources.ranges.len()) };
+        assert_eq!((one.first, one.pages), (0, RANGE_PAGES));
+        // The kernel may keep a huge page there.
+        assert!((other.first..other.first + other.pages).contains(&((1 << 40) / 4096)), "{other:?}");
+        assert_eq!(sources.unread.unopened_files, 0);
+        static STOPPED: AtomicBool = AtomicBool::new(true);
+        let stopped = Sources::find(&subjects, SplitOptions { stop: &STOPPED, ..options() });
+        assert!(matches!(stopped, Err(PagesError::Stopped)), "{stopped:?}");
+    }
+
+    #[test]
+    fn files_without_end_are_not_scanned_whole() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(&[1], 0).unwrap();
+        file.as_file().set_len(1 << 30).unwrap();
+        let mut sources = Sources { file_ranges: MOST_FILE_RANGES, ..Sources::default() };
+        sources.subjects.push(SubjectPages::new("files", SubjectRole::CachedFiles));
+        sources.add_path(file.path(), &mut HashSet::new(), options()).unwrap();
+        assert_eq!((sources.ranges.len(), sources.unread.unopened_files), (0, 1));
     }
 
     #[test]
