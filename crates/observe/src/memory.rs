@@ -1,10 +1,11 @@
 //! Memory of guests, their helpers and shared daemons on the host (method specification, "Memory").
 //!
 //! A page that several processes map is divided among them: proportional set size, PSS
-//! (`smaps_rollup` of `proc_pid_smaps(5)`). Memory of the kernel for a control group (page tables,
-//! stacks, slabs) is in no PSS and is added. The page cache can be reclaimed at any time and is
-//! reported separately; the page cache of a machine's own kernel is memory of the machine and
-//! counts.
+//! (`smaps_rollup` of `proc_pid_smaps(5)`). Large pages from the host's pool (hugetlb) are in no PSS
+//! and are added: those of one process, and once per guest those that several of its processes map.
+//! Memory of the kernel for a control group (page tables, stacks, slabs) is in no PSS either and is
+//! added. The page cache can be reclaimed at any time and is reported separately; the page cache of
+//! a machine's own kernel is memory of the machine and counts.
 
 use crate::files::field;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,11 @@ const MERGER: &str = "ksmd";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GuestMemory {
     /// Proportional set size of the processes in the guests' control groups, or of their processes
-    /// if they have no group, bytes. For a machine this is its VMM with all memory of the machine.
+    /// if they have no group, and their pages from the pool of large pages, bytes. For a machine
+    /// this is its VMM with all memory of the machine.
     pub guest_bytes: u64,
-    /// Proportional set size of the helpers that each serve one guest, bytes.
+    /// Proportional set size of the helpers that each serve one guest, and pages from the pool that
+    /// no other process maps, bytes.
     pub helpers_bytes: u64,
     /// Kernel memory of the control groups, bytes; `None` if a group does not count it.
     pub kernel_bytes: Option<u64>,
@@ -53,19 +56,22 @@ pub fn guest_processes(guest: &Accounts) -> BTreeSet<u32> {
 /// Reads the memory of guests. A process that has ended has none.
 pub fn guest_memory(guests: &[Accounts]) -> GuestMemory {
     let groups: Vec<Group> = guests.iter().flat_map(|guest| &guest.groups).flat_map(Group::of).collect();
-    let own: BTreeSet<u32> = guests.iter().flat_map(guest_processes).collect();
-    let helpers: BTreeSet<u32> = guests
-        .iter()
-        .flat_map(|guest| &guest.helpers)
-        .map(|helper| helper.pid)
-        .filter(|pid| !own.contains(pid))
-        .collect();
-    let sum = |pids: &BTreeSet<u32>| pids.iter().filter_map(|pid| pss_bytes(*pid)).sum();
+    let processes: Vec<BTreeSet<u32>> = guests.iter().map(guest_processes).collect();
+    let own: BTreeSet<u32> = processes.iter().flatten().copied().collect();
+    let helpers_of = |guest: &Accounts| guest.helpers.iter().map(|helper| helper.pid).collect::<Vec<_>>();
+    let helpers: BTreeSet<u32> =
+        guests.iter().flat_map(helpers_of).filter(|pid| !own.contains(pid)).collect();
+    let mapped: BTreeMap<u32, Mapped> =
+        own.iter().chain(&helpers).filter_map(|pid| Some((*pid, Mapped::of(*pid)?))).collect();
+    let sum =
+        |pids: &BTreeSet<u32>| pids.iter().filter_map(|pid| Some(mapped.get(pid)?.own_bytes)).sum::<u64>();
+    let all = guests.iter().zip(&processes);
+    let by_guest = all.map(|(guest, own)| own.iter().copied().chain(helpers_of(guest)).collect::<Vec<_>>());
     let has_groups = !groups.is_empty();
     let told =
         |of: fn(&Group) -> Option<u64>| groups.iter().map(of).sum::<Option<u64>>().filter(|_| has_groups);
     GuestMemory {
-        guest_bytes: sum(&own),
+        guest_bytes: sum(&own) + shared_bytes(by_guest, &mapped),
         helpers_bytes: sum(&helpers),
         kernel_bytes: told(Group::kernel_bytes),
         page_tables_bytes: own.iter().chain(&helpers).filter_map(|pid| page_tables_bytes(*pid)).sum(),
@@ -79,7 +85,7 @@ pub fn daemon_memory(daemons: &[Process]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     let distinct: BTreeSet<&Process> = daemons.iter().collect();
     for daemon in distinct {
-        *all.entry(daemon.name.clone()).or_insert(0) += pss_bytes(daemon.pid).unwrap_or(0);
+        *all.entry(daemon.name.clone()).or_insert(0) += Mapped::of(daemon.pid).unwrap_or_default().own_bytes;
     }
     all
 }
@@ -131,9 +137,42 @@ fn meminfo_bytes(name: &str) -> Option<u64> {
     kilobytes(&text, name)
 }
 
-/// Proportional set size of a process; `None` if it has ended or is a kernel thread.
-fn pss_bytes(pid: u32) -> Option<u64> {
-    kilobytes(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
+/// Memory that a process has mapped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Mapped {
+    /// Proportional set size, and the pages from the pool of large pages that it alone maps, bytes.
+    own_bytes: u64,
+    /// Pages from the pool that other processes map, too, bytes. The kernel does not divide them.
+    shared_bytes: u64,
+}
+
+impl Mapped {
+    /// `None` if the process has ended or is a kernel thread.
+    fn of(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+    }
+
+    fn parse(rollup: &str) -> Option<Self> {
+        // A kernel without a pool of large pages tells 0.
+        let pool = |name| kilobytes(rollup, name).unwrap_or(0);
+        Some(Self {
+            own_bytes: kilobytes(rollup, "Pss:")? + pool("Private_Hugetlb:"),
+            shared_bytes: pool("Shared_Hugetlb:"),
+        })
+    }
+}
+
+/// Pages from the pool that several processes map: of each guest as many as the process with the
+/// most has. The monitor of a machine and the processes that serve its devices map the same memory
+/// of the machine. A process of several guests counts for the first.
+fn shared_bytes(guests: impl Iterator<Item = Vec<u32>>, mapped: &BTreeMap<u32, Mapped>) -> u64 {
+    let mut seen = BTreeSet::new();
+    guests
+        .map(|pids| {
+            let new = pids.into_iter().filter(|pid| seen.insert(*pid));
+            new.filter_map(|pid| Some(mapped.get(&pid)?.shared_bytes)).max().unwrap_or(0)
+        })
+        .sum()
 }
 
 fn page_tables_bytes(pid: u32) -> Option<u64> {
@@ -231,6 +270,28 @@ mod tests {
         assert_eq!((after.processes, after.kernel_bytes), (1, None));
         assert!(after.page_tables_bytes > before.page_tables_bytes, "{after:?}");
         assert_eq!(guest_memory(&[accounts(vec![u32::MAX])]).guest_bytes, 0, "nobody has nothing");
+    }
+
+    /// A machine with its memory in large pages, which its monitor and a helper map.
+    #[test]
+    fn large_pages_from_the_pool_are_counted_once() {
+        let rollup = |shared: u64, private: u64| {
+            format!(
+                "55d0a0000000-7ffd3a1fa000 ---p 00000000 00:00 0    [rollup]\nRss:  9000 kB\nPss:  8000 kB\n\
+                 Shared_Hugetlb:  {shared} kB\nPrivate_Hugetlb: {private} kB\nSwap: 0 kB\n"
+            )
+        };
+        let monitor = Mapped::parse(&rollup(4096, 2048)).unwrap();
+        assert_eq!(monitor, Mapped { own_bytes: (8000 + 2048) << 10, shared_bytes: 4096 << 10 });
+        let helper = Mapped::parse(&rollup(2048, 0)).unwrap();
+        let without_pool = Mapped::parse("Pss:  8000 kB\n");
+        assert_eq!(without_pool, Some(Mapped { own_bytes: 8000 << 10, shared_bytes: 0 }));
+        assert_eq!(Mapped::parse(""), None, "a kernel thread");
+        let mapped = BTreeMap::from([(1, monitor), (2, helper), (3, monitor)]);
+        let shared = |guests: &[&[u32]]| shared_bytes(guests.iter().map(|pids| pids.to_vec()), &mapped);
+        assert_eq!(shared(&[&[1, 2]]), 4096 << 10);
+        assert_eq!(shared(&[&[1, 2], &[3]]), 8192 << 10);
+        assert_eq!(shared(&[&[1, 2], &[1, 9]]), 4096 << 10, "9 has ended");
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub(super) struct Mapping {
     pub(super) start: u64,
     /// First address after the mapping.
     pub(super) end: u64,
-    /// Resident memory, bytes, without the kernel's zero page.
+    /// Resident memory, bytes, without the kernel's zero page. Large pages from the host's pool are
+    /// included.
     pub(super) resident: u64,
     /// Whether KSM may merge it.
     pub(super) is_mergeable: bool,
@@ -56,9 +57,11 @@ fn header(line: &str) -> Option<Mapping> {
 
 impl Mapping {
     fn learn(&mut self, line: &str) {
-        if let Some(resident) = line.strip_prefix("Rss:") {
-            let kib = resident.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
-            self.resident = kib.unwrap_or(0) << 10;
+        // Pages from the pool are not in the first of these.
+        let resident = ["Rss:", "Shared_Hugetlb:", "Private_Hugetlb:"];
+        if let Some(size) = resident.iter().find_map(|name| line.strip_prefix(name)) {
+            let kib = size.split_ascii_whitespace().next().and_then(|word| word.parse::<u64>().ok());
+            self.resident += kib.unwrap_or(0) << 10;
         } else if let Some(flags) = line.strip_prefix("VmFlags:") {
             for flag in flags.split_ascii_whitespace() {
                 match flag {
@@ -121,6 +124,20 @@ VmFlags: ex
         assert!(all[2..].iter().all(|mapping| mapping.is_special), "{all:?}");
         assert_eq!(all[5].end, 0xffff_ffff_ff60_1000);
         assert_eq!(mappings(b""), []);
+    }
+
+    /// Before Linux 6.7 a large mapping without resident memory is taken for a hole.
+    #[test]
+    fn large_pages_from_the_pool_are_resident() {
+        let all = mappings(
+            b"7f0000000000-7f0080000000 rw-s 00000000 00:10 4211   /memfd:memory (deleted)
+Rss:                   0 kB
+Shared_Hugetlb:     4096 kB
+Private_Hugetlb:    2048 kB
+VmFlags: rd wr sh mr mw me ms de ht sd
+",
+        );
+        assert_eq!(all.iter().map(|mapping| mapping.resident).collect::<Vec<_>>(), [6 << 20]);
     }
 
     #[test]
