@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracepoint::Tracepoint;
 use weigh_host::accounts::Accounts;
 use weigh_model::{Caller, CallerCalls};
 
@@ -96,10 +97,15 @@ pub(crate) struct CallCounter {
 impl CallCounter {
     /// Opens the events, which do not count yet.
     pub(crate) fn open(root: &Path, accounts: &Accounts) -> Result<Self, CallsError> {
-        let tracepoint = tracepoint::number().map_err(CallsError::Tracepoint)?;
+        let Tracepoint { number, call_at } = Tracepoint::find().map_err(CallsError::Tracepoint)?;
         let cpus = online_cpus(root).ok_or_else(|| CallsError::Counter(io::ErrorKind::NotFound.into()))?;
-        let mut opening =
-            Opening { tracepoint, cpus, events: Vec::new(), sources: Vec::new(), rings: BTreeMap::new() };
+        let mut opening = Opening {
+            tracepoint: number,
+            cpus,
+            events: Vec::new(),
+            sources: Vec::new(),
+            rings: BTreeMap::new(),
+        };
         for group in &accounts.groups {
             let guest = (Caller::Guest, None);
             match directory(group).and_then(|directory| File::open(directory).ok()) {
@@ -121,7 +127,7 @@ impl CallCounter {
             }
         }
         let Opening { events, sources, rings, .. } = opening;
-        let reader = Reader::start(rings.into_values().map(|(_, ring)| ring).collect());
+        let reader = Reader::start(rings.into_values().map(|(_, ring)| ring).collect(), call_at);
         Ok(Self { events, sources, reader: reader.map_err(CallsError::Counter)?, failed: None })
     }
 
@@ -267,7 +273,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(rings: Vec<Ring>) -> io::Result<Self> {
+    /// `call_at` is the offset of the number of the call in the raw data of a sample.
+    fn start(rings: Vec<Ring>, call_at: usize) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let read = move || {
@@ -281,7 +288,7 @@ impl Reader {
                 for ring in &rings {
                     records.clear();
                     ring.drain(&mut records);
-                    calls(&records).for_each(|call| *counts.entry(call).or_default() += 1);
+                    calls(&records, call_at).for_each(|call| *counts.entry(call).or_default() += 1);
                 }
                 if last {
                     return counts.into_iter().collect();

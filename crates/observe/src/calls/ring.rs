@@ -19,8 +19,6 @@ const SAMPLE: u32 = 9;
 /// follow it in a sample.
 const HEADER_BYTES: usize = 8;
 const RAW_AT: usize = 20;
-/// Offset of the number of the call in the raw data of `raw_syscalls:sys_enter`.
-const NUMBER_AT: usize = 8;
 /// Numbers from here on are all taken for this one: the kernel has no such calls, and a guest that
 /// makes them up must not fill this process's memory.
 pub(super) const NO_CALL: u64 = 1024;
@@ -98,28 +96,28 @@ pub(super) struct Call {
 
 /// The system calls among whole records, for events whose samples have
 /// [`super::SAMPLE_TYPE`]. Other records are skipped, and so is the rest after one that makes no
-/// sense.
-pub(super) fn calls(mut records: &[u8]) -> impl Iterator<Item = Call> {
+/// sense. `number_at` is the offset of the number of the call in the raw data.
+pub(super) fn calls(mut records: &[u8], number_at: usize) -> impl Iterator<Item = Call> {
     std::iter::from_fn(move || {
         loop {
             let kind = u32::from_ne_bytes(at(records, 0)?);
             let size = usize::from(u16::from_ne_bytes(at(records, 6)?));
             let record = records.get(..size).filter(|_| size >= HEADER_BYTES)?;
             records = &records[size..];
-            if let Some(call) = (kind == SAMPLE).then(|| call(record)).flatten() {
+            if let Some(call) = (kind == SAMPLE).then(|| call(record, number_at)).flatten() {
                 return Some(call);
             }
         }
     })
 }
 
-fn call(record: &[u8]) -> Option<Call> {
+fn call(record: &[u8], number_at: usize) -> Option<Call> {
     let raw_bytes = u32::from_ne_bytes(at(record, RAW_AT - 4)?) as usize;
     // The registers follow the raw data; before them is the kind of program.
     let abi = u64::from_ne_bytes(at(record, RAW_AT.checked_add(raw_bytes)?)?);
     Some(Call {
         event: u64::from_ne_bytes(at(record, HEADER_BYTES)?),
-        number: u64::from_ne_bytes(at(record, RAW_AT + NUMBER_AT)?).min(NO_CALL),
+        number: u64::from_ne_bytes(at(record, RAW_AT + number_at)?).min(NO_CALL),
         is_32_bit: abi == ABI_32,
     })
 }
@@ -132,6 +130,12 @@ fn at<const N: usize>(bytes: &[u8], place: usize) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NUMBER_AT: usize = 8;
+
+    fn calls(records: &[u8]) -> impl Iterator<Item = Call> {
+        super::calls(records, NUMBER_AT)
+    }
 
     /// A sample as Linux 6.18 writes it: 68 bytes of raw data, one register.
     fn sample(event: u64, number: u64, abi: u64) -> Vec<u8> {
@@ -162,6 +166,15 @@ mod tests {
         assert_eq!(bytes.len(), 104 + 24 + 104);
         let call = |event, number, is_32_bit| Call { event, number, is_32_bit };
         assert_eq!(calls(&bytes).collect::<Vec<_>>(), [call(7, 110, false), call(8, 20, true)]);
+    }
+
+    /// A kernel with another field before the number, such as that of RHEL 9.
+    #[test]
+    fn the_number_is_read_where_the_kernel_puts_it() {
+        let mut bytes = sample(7, 1, 2);
+        bytes[RAW_AT + 16..RAW_AT + 24].copy_from_slice(&110_u64.to_ne_bytes());
+        let numbers: Vec<u64> = super::calls(&bytes, 16).map(|call| call.number).collect();
+        assert_eq!(numbers, [110]);
     }
 
     #[test]
