@@ -14,7 +14,7 @@ use weigh_model::{
     Better, Event, Extraction, FailureKind, Iteration, Observed, Outcome, Record, SlicedWork, Slices, Trial,
     TrialFailure, WorkloadPlan,
 };
-use weigh_observe::InstanceId;
+use weigh_observe::{InstanceId, Sensors};
 use weigh_stats::slices::{ITERATION, common_rounds, costs};
 
 /// An environment of the unit whose guest takes part.
@@ -109,9 +109,10 @@ impl Runner<'_> {
         parts: Vec<Part>,
         (work, length_us): (SlicedWork, u32),
     ) -> (Rounds, Vec<PartResult>) {
-        let workload = &self.plan.workloads[place.workload];
+        let plan = self.plan;
+        let workload = &plan.workloads[place.workload];
         let design = design(workload, work, length_us, (place.block, self.sliced_time));
-        let mut order = SliceOrder::new(self.plan.seed, place.block, place.workload);
+        let mut order = SliceOrder::new(plan.seed, place.block, place.workload);
         let interrupt = self.interrupt;
         let interrupted = || interrupt.load(std::sync::atomic::Ordering::Relaxed);
         let directories: Vec<_> =
@@ -125,41 +126,36 @@ impl Runner<'_> {
                 _ => None,
             })
             .collect();
-        let mut under_way = Vec::new();
-        for part in parts {
+        let attached: Vec<Option<InstanceId>> = parts
+            .iter()
+            .map(|part| instances.get(&part.environment).and_then(|(instance, _)| instance.attached))
+            .collect();
+        let begin = |part: Part| {
             let (instance, bare) = instances.remove(&part.environment).expect("its instance runs");
-            let attached = instance.attached;
-            // A kernel counts operations from its start, a command only those of measured runs.
-            let counts_from_start = work == SlicedWork::Marks;
-            if let Some(attached) = attached.filter(|_| counts_from_start) {
-                sensors.begin(attached);
-            }
             let placeholders = instance.placeholders(bare, part.sequence, place.seed);
             let commands = WorkloadCommands::new(
                 workload,
                 directories[part.environment],
                 place.padding_bytes,
-                &self.plan.environments[part.environment].variables,
+                &plan.environments[part.environment].variables,
                 placeholders,
             )
-            .in_environment(&self.plan.environments[part.environment].name);
+            .in_environment(&plan.environments[part.environment].name);
             let warm_up = if instance.warm.contains(&place.workload) { 0 } else { workload.warmup };
             instance.warm.insert(place.workload);
             let arm = GuestArm::begin(instance, commands, (work, length_us), warm_up);
-            if let Some(attached) = attached.filter(|_| !counts_from_start) {
-                sensors.begin(attached);
-            }
-            under_way.push((part, attached, arm));
-        }
-        let mut arms: Vec<&mut dyn Arm> =
-            under_way.iter_mut().map(|(_, _, arm)| arm as &mut dyn Arm).collect();
-        let outcome = rounds(&mut arms, design, &mut order, &interrupted);
-        let end = |(part, attached, arm): (Part, Option<InstanceId>, GuestArm)| {
-            let result = arm.end(outcome == Rounds::Interrupted);
-            let observed = attached.map(|attached| sensors.end(attached));
-            PartResult { part, result, observed }
+            (part, arm)
         };
-        (outcome, under_way.into_iter().map(end).collect())
+        let mut under_way: Vec<(Part, GuestArm)> =
+            begin_windows(&mut **sensors, &attached, work, || parts.into_iter().map(begin).collect());
+        let mut arms: Vec<&mut dyn Arm> = under_way.iter_mut().map(|(_, arm)| arm as &mut dyn Arm).collect();
+        let outcome = rounds(&mut arms, design, &mut order, &interrupted);
+        let end = |(part, arm): (Part, GuestArm)| (part, arm.end(outcome == Rounds::Interrupted));
+        let (ended, observed) = end_windows(&mut **sensors, &attached, || {
+            under_way.into_iter().map(end).collect::<Vec<(Part, ArmResult)>>()
+        });
+        let results = ended.into_iter().zip(observed);
+        (outcome, results.map(|((part, result), observed)| PartResult { part, result, observed }).collect())
     }
 
     /// The values of all parts over their common rounds.
@@ -217,6 +213,39 @@ impl Runner<'_> {
     }
 }
 
+/// Begins the windows of a unit's guests, and their arms. What one guest uses while its arm begins is
+/// in all windows or in none, because [`alone`] takes what the others used away from each. A kernel
+/// counts operations from its start, a command only those of measured runs.
+fn begin_windows<T>(
+    sensors: &mut dyn Sensors,
+    attached: &[Option<InstanceId>],
+    work: SlicedWork,
+    begin_arms: impl FnOnce() -> T,
+) -> T {
+    let mut begin = || attached.iter().flatten().for_each(|instance| sensors.begin(*instance));
+    match work {
+        SlicedWork::Marks => {
+            begin();
+            begin_arms()
+        }
+        SlicedWork::Iterations => {
+            let arms = begin_arms();
+            begin();
+            arms
+        }
+    }
+}
+
+/// Ends the arms, and then the windows, which have the ends of all arms for the same reason.
+fn end_windows<T>(
+    sensors: &mut dyn Sensors,
+    attached: &[Option<InstanceId>],
+    end_arms: impl FnOnce() -> T,
+) -> (T, Vec<Option<Observed>>) {
+    let ended = end_arms();
+    (ended, attached.iter().map(|instance| instance.map(|instance| sensors.end(instance))).collect())
+}
+
 fn too_short() -> Failure {
     let reason = "there were no rounds in which all environments were at work; give it longer slices by \
                   --slices, or whole trials by --slices off";
@@ -267,8 +296,47 @@ fn valued(workload: &WorkloadPlan, mut iteration: Iteration, costs: &BTreeMap<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
     use std::time::Duration;
-    use weigh_model::{Charge, CpuTime};
+    use weigh_host::accounts::Accounts;
+    use weigh_model::{Charge, CpuTime, HostSettings};
+
+    /// Sensors that note when windows begin and end.
+    struct Noting<'l>(&'l RefCell<Vec<&'static str>>);
+
+    impl Sensors for Noting<'_> {
+        fn settings(&mut self) -> HostSettings {
+            HostSettings::default()
+        }
+        fn attach(&mut self, _: &Accounts, _: &[u32]) -> InstanceId {
+            InstanceId(0)
+        }
+        fn begin(&mut self, _: InstanceId) {
+            self.0.borrow_mut().push("window begins");
+        }
+        fn end(&mut self, _: InstanceId) -> Observed {
+            self.0.borrow_mut().push("window ends");
+            Observed::default()
+        }
+        fn detach(&mut self, _: InstanceId) {}
+    }
+
+    #[test]
+    fn what_an_arm_begins_or_ends_with_is_in_all_windows_or_in_none() {
+        let log = RefCell::new(Vec::new());
+        let mut sensors = Noting(&log);
+        let attached = [Some(InstanceId(1)), None, Some(InstanceId(2))];
+        let note = |what| (0..3).for_each(|_| log.borrow_mut().push(what));
+        begin_windows(&mut sensors, &attached, SlicedWork::Marks, || note("arm begins"));
+        let marks = ["window begins", "window begins", "arm begins", "arm begins", "arm begins"];
+        assert_eq!(log.take(), marks);
+        begin_windows(&mut sensors, &attached, SlicedWork::Iterations, || note("arm begins"));
+        let iterations = ["arm begins", "arm begins", "arm begins", "window begins", "window begins"];
+        assert_eq!(log.take(), iterations);
+        let ((), observed) = end_windows(&mut sensors, &attached, || note("arm ends"));
+        assert_eq!(log.take(), ["arm ends", "arm ends", "arm ends", "window ends", "window ends"]);
+        assert_eq!(observed.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    }
 
     /// All windows of a unit overlap, so the softirqs of the host are in each of them.
     #[test]
