@@ -12,7 +12,7 @@ mod share;
 mod view;
 
 pub use freezer::{Freezer, OpenFreezer};
-pub use group::Cgroup;
+pub use group::{Cgroup, processes_below};
 pub use layout::{Hierarchy, Layout};
 pub use share::{CpuShare, ShareBefore};
 pub use view::CgroupView;

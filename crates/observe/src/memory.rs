@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weigh_host::accounts::{Accounts, Process, process_text};
-use weigh_host::cgroup::CgroupView;
+use weigh_host::cgroup::{CgroupView, processes_below};
 use weigh_host::facts::kilobytes;
 
 /// The files of kernel same-page merging (Documentation/admin-guide/mm/ksm.rst).
@@ -50,7 +50,11 @@ impl GuestMemory {
 /// The processes of a guest: those in its control groups and those listed without a group.
 pub fn guest_processes(guest: &Accounts) -> BTreeSet<u32> {
     let groups = guest.groups.iter().flat_map(Group::of);
-    groups.flat_map(|group| group.processes()).chain(guest.processes.iter().copied()).collect()
+    // A system in a container has groups of its own.
+    groups
+        .flat_map(|group| processes_below(&group.directory))
+        .chain(guest.processes.iter().copied())
+        .collect()
 }
 
 /// Reads the memory of guests. A process that has ended has none.
@@ -203,19 +207,6 @@ impl Group {
         Some(Self { directory, memory })
     }
 
-    /// Its processes, and those of its children, which a system in a container has.
-    fn processes(&self) -> Vec<u32> {
-        let (mut open, mut pids) = (vec![self.directory.clone()], Vec::new());
-        while let Some(directory) = open.pop() {
-            let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-            pids.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
-            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            open.extend(below.map(|entry| entry.path()));
-        }
-        pids
-    }
-
     /// Kernel memory of the group, bytes: `memory.kmem.usage_in_bytes` of version 1; `kernel` of
     /// `memory.stat` of version 2, or the sum of its parts before Linux 5.18.
     fn kernel_bytes(&self) -> Option<u64> {
@@ -323,6 +314,26 @@ mod tests {
         assert_eq!(of(vec![two("old")]).kernel_bytes, Some(10));
         assert_eq!(of(vec![one, two("two")]).kernel_bytes, Some(5000));
         assert_eq!(of(vec![two("gone")]).kernel_bytes, None, "what one does not tell, the sum does not");
+    }
+
+    /// A guest that makes such groups does not hide its memory in them.
+    #[test]
+    fn groups_deeper_than_a_path_can_be_are_counted() {
+        use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+        use std::os::fd::AsRawFd;
+        let base = tempfile::tempdir().unwrap();
+        write(base.path(), "group/memory.stat", "file 0\nshmem 0\nkernel 0\n");
+        let group = base.path().join("group");
+        let name = "n".repeat(250);
+        let mut at = open(group.as_path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        for _ in 0..20 {
+            mkdirat(&at, &name, Mode::RWXU).unwrap();
+            at = openat(&at, &name, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        let own = std::process::id();
+        fs::write(format!("/proc/self/fd/{}/cgroup.procs", at.as_raw_fd()), format!("{own}\n")).unwrap();
+        let accounts = Accounts { groups: vec![v2(&group)], ..Accounts::default() };
+        assert_eq!(guest_processes(&accounts), BTreeSet::from([own]));
     }
 
     #[test]

@@ -341,12 +341,7 @@ impl Hierarchy {
     fn processes_of(&self, relative: &Path) -> BTreeSet<u32> {
         let mut processes = BTreeSet::new();
         for mount in &self.mounts {
-            each_group(&mount.path.join(relative), |directory, _| {
-                let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-                // The kernel shows a process outside of this PID namespace as 0.
-                processes
-                    .extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
-            });
+            processes.append(&mut processes_below(&mount.path.join(relative)));
         }
         processes
     }
@@ -376,6 +371,18 @@ impl Hierarchy {
             _ => CgroupError::io("write", &freezer.control())(error),
         })
     }
+}
+
+/// The processes in the group with this directory and in all groups below it, however deep; none if
+/// it does not exist.
+pub fn processes_below(directory: &Path) -> BTreeSet<u32> {
+    let mut processes = BTreeSet::new();
+    each_group(directory, |group, _| {
+        let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        // The kernel shows a process outside of this PID namespace as 0.
+        processes.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid != 0));
+    });
+    processes
 }
 
 /// Visits a group and all groups below it, deepest first; none if it does not exist. A guest may
