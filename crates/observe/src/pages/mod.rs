@@ -44,6 +44,7 @@
 mod classify;
 mod entry;
 mod frames;
+mod guest_files;
 mod look;
 mod mapped;
 mod mappings;
@@ -54,6 +55,8 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod worker;
+
+pub use guest_files::{FileFacts, FileIdentity, fuse_devices};
 
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! The processes and files to scan, split into ranges for the threads.
 
 use super::entry::MOST_SOURCES;
+use super::guest_files::{FileFacts, FileIdentity, FoundFile, open_below, place};
 use super::look::Space;
 use super::mappings::{Mapping, each_mapping};
 use super::pagemap::PageMap;
@@ -8,12 +9,15 @@ use super::reading::ProcessMemory;
 use super::{Memory, PagesError, Subject};
 use procfs::ProcError;
 use procfs::process::Process;
+use rustix::fs::{AtFlags, Dir, FileType, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, BufReader, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_model::pages::{SubjectPages, SubjectRole, Unread};
 
@@ -38,7 +42,7 @@ pub(super) enum Source {
     /// boot.
     Process { pid: u32, start: u64 },
     /// A file in the page cache.
-    File(PathBuf),
+    File(FoundFile),
 }
 
 /// An open source.
@@ -154,39 +158,45 @@ impl Sources {
     fn add_path(
         &mut self,
         path: &Path,
-        known: &mut HashSet<(u64, u64)>,
+        known: &mut HashSet<FileIdentity>,
         options: SplitOptions<'_>,
     ) -> Result<(), PagesError> {
         let failed = |source| PagesError::File { path: path.into(), source };
-        let top = fs::metadata(path).map_err(failed)?;
-        if top.file_type().is_block_device() {
-            let bytes = open_file(path).and_then(|mut file| file.seek(SeekFrom::End(0))).map_err(failed)?;
-            return self.add_file(path.into(), bytes, options);
+        let top = FileFacts::of(path).map_err(failed)?;
+        let named: Arc<Path> = path.into();
+        let found = |below, facts| FoundFile { top: Arc::clone(&named), below, facts };
+        match top.kind {
+            FileType::BlockDevice => {
+                let device = found(PathBuf::new(), top);
+                let bytes = device.open().and_then(|mut file| file.seek(SeekFrom::End(0))).map_err(failed)?;
+                return self.add_file(device, bytes, options);
+            }
+            FileType::RegularFile => return self.add_if_new(found(PathBuf::new(), top), known, options),
+            _ => {}
         }
-        if top.is_file() {
-            return self.add_if_new(path.into(), &top, known, options);
-        }
-        let mut waiting = vec![path.to_path_buf()];
+        let tree = place(path).map_err(failed)?;
+        let mut waiting = vec![PathBuf::new()];
         while let Some(directory) = waiting.pop() {
             options.check()?;
             // A directory that vanishes meanwhile has no pages in the cache.
-            let Ok(entries) = fs::read_dir(&directory) else {
+            let Ok(handle) = open_below(&tree, &directory, OFlags::RDONLY | OFlags::DIRECTORY) else {
                 self.unread.unopened_files += 1;
                 continue;
             };
-            for entry in entries.flatten() {
-                let Ok(kind) = entry.file_type() else { continue };
-                if !kind.is_file() && !kind.is_dir() {
+            for entry in Dir::read_from(&handle).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                if name == c"." || name == c".." {
                     continue;
                 }
-                let Ok(meta) = entry.metadata() else { continue };
-                if meta.dev() != top.dev() {
+                let Ok(facts) = FileFacts::at(&handle, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+                if facts.is_mount || facts.identity.device != top.identity.device {
                     continue;
                 }
-                if kind.is_dir() {
-                    waiting.push(entry.path());
-                } else {
-                    self.add_if_new(entry.path(), &meta, known, options)?;
+                let below = directory.join(OsStr::from_bytes(name.to_bytes()));
+                match facts.kind {
+                    FileType::Directory => waiting.push(below),
+                    FileType::RegularFile => self.add_if_new(found(below, facts), known, options)?,
+                    _ => {}
                 }
             }
         }
@@ -195,30 +205,30 @@ impl Sources {
 
     fn add_if_new(
         &mut self,
-        path: PathBuf,
-        meta: &Metadata,
-        known: &mut HashSet<(u64, u64)>,
+        file: FoundFile,
+        known: &mut HashSet<FileIdentity>,
         options: SplitOptions<'_>,
     ) -> Result<(), PagesError> {
-        if meta.len() == 0 || !known.insert((meta.dev(), meta.ino())) {
+        let FileFacts { bytes, identity, .. } = file.facts;
+        if bytes == 0 || !known.insert(identity) {
             return Ok(());
         }
-        self.add_file(path, meta.len(), options)
+        self.add_file(file, bytes, options)
     }
 
     /// Adds the parts of a file that have data. A large file may consist of holes, so each of its
     /// parts begins with data. Cached pages of a hole, which are zeros, are scanned only within such
     /// a part. A file of which not everything can be scanned counts as unopened.
-    fn add_file(&mut self, path: PathBuf, bytes: u64, options: SplitOptions<'_>) -> Result<(), PagesError> {
+    fn add_file(&mut self, file: FoundFile, bytes: u64, options: SplitOptions<'_>) -> Result<(), PagesError> {
         let end = bytes.div_ceil(options.page_bytes);
-        let large = match (end > RANGE_PAGES).then(|| open_file(&path)).transpose() {
+        let large = match (end > RANGE_PAGES).then(|| file.open()).transpose() {
             Ok(large) => large,
             Err(_) => {
                 self.unread.unopened_files += 1;
                 return Ok(());
             }
         };
-        let source = self.add(Source::File(path))?;
+        let source = self.add(Source::File(file))?;
         let mut first = 0;
         while first < end {
             options.check()?;
@@ -257,7 +267,7 @@ impl Sources {
             Source::Process { pid, start } => {
                 Ok(open_space(*pid, Some(*start), page_bytes)?.map_or(Opened::Gone, Opened::Process))
             }
-            Source::File(path) => Ok(open_file(path).map_or(Opened::Gone, Opened::File)),
+            Source::File(file) => Ok(file.open().map_or(Opened::Gone, Opened::File)),
         }
     }
 }
@@ -294,15 +304,6 @@ fn open_process(pid: u32, file: &'static str) -> Result<Option<(u64, File)>, Pag
             Err(PagesError::NotBuilt { path: "/proc/self/pagemap" })
         }
         Err(_) => Ok(None),
-    }
-}
-
-/// Opens a file without changing its access time, if permitted, and without waiting for a pipe.
-fn open_file(path: &Path) -> io::Result<File> {
-    let open = |flags| OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path);
-    match open(libc::O_NOATIME) {
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(0),
-        other => other,
     }
 }
 
@@ -346,6 +347,7 @@ fn split(whole: PageRange, most: u64, into: &mut Vec<PageRange>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
 

@@ -16,7 +16,7 @@ use weigh_images::Root;
 use weigh_model::FailureKind;
 use weigh_model::duplicates::DUPLICATES;
 use weigh_observe::memory::guest_processes;
-use weigh_observe::pages::{Options, PagesError, Subject};
+use weigh_observe::pages::{FileFacts, Options, PagesError, Subject, fuse_devices};
 
 /// Scans the pages of all guests. If that fails, the duplicates are absent with the reason.
 ///
@@ -64,29 +64,28 @@ fn root_files(root: &Root) -> Vec<PathBuf> {
 
 /// The root that a guest's processes see, if it differs from the host's; it may be a copy.
 fn own_root(root: &Root, pids: &BTreeSet<u32>) -> Option<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    let theirs = Path::new("/proc").join(pids.last()?.to_string()).join("root");
-    let other = identity(&theirs).is_some_and(|found| Some(found) != identity(Path::new("/")));
-    (other && !root.host).then_some(theirs)
+    let pid = *pids.last()?;
+    let identity = |path: &Path| FileFacts::of(path).ok().map(|found| found.identity);
+    let theirs = Path::new("/proc").join(pid.to_string()).join("root");
+    let found = identity(&theirs).filter(|found| Some(*found) != identity(Path::new("/")))?;
+    let asks_no_guest = !fuse_devices(pid).ok()?.contains(&found.device);
+    (asks_no_guest && !root.host).then_some(theirs)
 }
 
 /// The files that a process has open or mapped, by links of `/proc` that lead to them whatever its
-/// root is. Files without a name are memory, which belongs to the process that maps it.
+/// root is. Files without a name are memory, which belongs to the process that maps it. Files of FUSE
+/// are left out: a guest may serve them, and need not answer.
 fn files_of(pid: u32) -> Vec<PathBuf> {
-    use std::os::unix::fs::MetadataExt;
+    let Ok(served) = fuse_devices(pid) else { return Vec::new() };
     let directories = ["fd", "map_files"].map(|name| Path::new("/proc").join(pid.to_string()).join(name));
     let links = directories.iter().flat_map(|directory| std::fs::read_dir(directory).into_iter().flatten());
-    let is_file = |path: &PathBuf| {
-        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.nlink() > 0 && found.len() > 0)
-    };
     let mut seen = BTreeSet::new();
-    links
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(is_file)
-        .filter(|path| std::fs::metadata(path).is_ok_and(|found| seen.insert((found.dev(), found.ino()))))
-        .collect()
+    let mut is_new = |found: FileFacts| {
+        let counts = found.is_file() && found.links > 0 && found.bytes > 0;
+        counts && !served.contains(&found.identity.device) && seen.insert(found.identity)
+    };
+    let paths = links.flatten().map(|entry| entry.path());
+    paths.filter(|path| FileFacts::of(path).is_ok_and(&mut is_new)).collect()
 }
 
 #[cfg(test)]
