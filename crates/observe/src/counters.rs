@@ -96,7 +96,8 @@ impl Counters {
             counts.insert("host_device_read_bytes", read);
             counts.insert("host_device_written_bytes", written);
         }
-        if let Some(packets) = self.network.as_ref().and_then(|file| Some(packets(file.text(scratch)?))) {
+        if let Some(packets) = self.network.as_ref().and_then(|file| Some(packets(file.whole_text(scratch)?)))
+        {
             counts.insert("network_packets", packets);
         }
         for (name, files) in &self.machines {
@@ -170,7 +171,8 @@ impl Block {
             Self::Processes { lists, more, files } => {
                 let mut all = more.clone();
                 for list in lists {
-                    all.extend(list.text(scratch)?.lines().filter_map(|line| line.parse::<u32>().ok()));
+                    let lines = list.whole_text(scratch)?.lines();
+                    all.extend(lines.filter_map(|line| line.parse::<u32>().ok()));
                 }
                 files.retain(|pid, _| all.contains(pid));
                 for pid in all {

@@ -19,6 +19,17 @@ impl PolledFile {
 
     /// The current content; `None` if it cannot be read. `scratch` saves allocations.
     pub(crate) fn text<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
+        self.read(scratch, true)
+    }
+
+    /// The same for a file that the kernel writes line by line, as it does lists of processes and of
+    /// interfaces: one read returns the lines that fit a page.
+    pub(crate) fn whole_text<'a>(&self, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
+        self.read(scratch, false)
+    }
+
+    /// `short_ends`: a short read means the end, which saves a second read.
+    fn read<'a>(&self, scratch: &'a mut Vec<u8>, short_ends: bool) -> Option<&'a str> {
         if scratch.len() < FIRST {
             scratch.resize(FIRST, 0);
         }
@@ -28,8 +39,7 @@ impl PolledFile {
             while filled < scratch.len() {
                 match self.0.read_at(&mut scratch[filled..], filled as u64) {
                     Ok(0) => return std::str::from_utf8(&scratch[..filled]).ok(),
-                    // A short read of a kernel file means its end; this saves a second read.
-                    Ok(read) if read < scratch.len() - filled && read % 1024 != 0 => {
+                    Ok(read) if short_ends && read < scratch.len() - filled && read % 1024 != 0 => {
                         return std::str::from_utf8(&scratch[..filled + read]).ok();
                     }
                     Ok(read) => filled += read,
@@ -71,8 +81,18 @@ mod tests {
             let long = "x".repeat(length);
             std::fs::write(&path, &long).unwrap();
             assert_eq!(file.text(&mut scratch), Some(long.as_str()), "{length}");
+            assert_eq!(file.whole_text(&mut scratch), Some(long.as_str()), "{length}");
         }
         assert!(PolledFile::open(base.path().join("none")).is_none());
+    }
+
+    /// The list of this process's mappings is longer than a page, and the stack is near its end.
+    #[test]
+    fn lists_are_read_beyond_a_page() {
+        let file = PolledFile::open("/proc/self/smaps").unwrap();
+        let mut scratch = Vec::new();
+        let text = file.whole_text(&mut scratch).unwrap();
+        assert!(text.len() > 4096 && text.contains("[stack]"), "{text}");
     }
 
     #[test]
