@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `page_faults` | `pgfault` of the group's `memory.stat` (the kernel may hold back up to 64 events per CPU); without a group `minflt` and `majflt` of `/proc/PID/stat` |
 //! | `block_read_bytes`, `block_written_bytes` | the group's `io.stat`, or `blkio.throttle.io_service_bytes_recursive` of version 1 where the kernel fills it; without it `/proc/PID/io`. Bytes that the guest had devices move. Version 1 charges buffered writes to nobody |
-//! | `host_device_read_bytes`, `host_device_written_bytes` | `/sys/block/*/stat` of the devices that are no layer over others: bytes for everybody |
+//! | `host_device_read_bytes`, `host_device_written_bytes` | `/sys/block/*/stat` of the devices that are no layer over others, such as the paths to an NVMe disk: bytes for everybody |
 //! | `network_packets` | `/proc/PID/net/dev`, both directions, without loopback; where the guest has a network namespace of its own |
 //! | `vm_exits`, `vm_halts` | `exits` and `halt_exits` in KVM's debugfs directory of the machine: how often a CPU of the guest stopped executing it, and how often because it had nothing to do |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
@@ -269,11 +269,17 @@ fn group_bytes(text: &str) -> (u64, u64) {
 }
 
 /// Devices of hardware or a hypervisor. Loop devices, RAID, encryption and compressed memory are
-/// left out, because their bytes are counted again by the devices below them.
+/// left out, because their bytes are counted again by the devices below them. So is a disk that NVMe
+/// reaches by several paths (`nvme0n1`, of a subsystem), which counts nothing on older kernels: each
+/// path (`nvme0c0n1`, of a controller) is a device, too.
 fn devices(directory: &Path) -> Vec<PolledFile> {
+    let is_lowest = |device: PathBuf| {
+        let name = device.file_name().unwrap_or_default().to_string_lossy();
+        !name.starts_with("nvme-subsys")
+    };
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
-        .filter(|entry| entry.path().join("device").exists())
+        .filter(|entry| entry.path().join("device").canonicalize().is_ok_and(is_lowest))
         .filter_map(|entry| PolledFile::open(entry.path().join("stat")))
         .collect()
 }
@@ -368,6 +374,22 @@ mod tests {
         fs::remove_file(root.join("proc/77/ns/net")).unwrap();
         std::os::unix::fs::symlink("net:[1]", root.join("proc/77/ns/net")).unwrap();
         assert!(!Counters::open(root, &accounts).read(&mut Vec::new()).contains_key("network_packets"));
+    }
+
+    /// A newer kernel counts each byte for the path that it takes and for the disk.
+    #[test]
+    fn bytes_of_a_disk_with_several_paths_are_counted_once() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let disks = [("nvme0n1", "nvme-subsys0", 30), ("nvme0c0n1", "nvme0", 10), ("nvme0c1n1", "nvme1", 20)];
+        for (disk, device, sectors) in disks {
+            write(root, &format!("sys/devices/{device}/model"), "disk\n");
+            write(root, &format!("sys/block/{disk}/stat"), &format!(" 1 2 {sectors} 4 5 6 0 8 9 10 11\n"));
+            let link = root.join(format!("sys/block/{disk}/device"));
+            std::os::unix::fs::symlink(format!("../../devices/{device}"), link).unwrap();
+        }
+        let counts = Counters::open(root, &Accounts::default()).read(&mut Vec::new());
+        assert_eq!(counts["host_device_read_bytes"], 30 * SECTOR);
     }
 
     #[test]
