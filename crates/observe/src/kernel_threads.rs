@@ -4,7 +4,8 @@
 //! unknown for whom; on a host where one guest is awake, it is usually that guest. If their time
 //! were foreign, every guest that writes much would void its own trials. So it is neither foreign
 //! nor charged, but reported separately, like that of shared daemons. Threads that work on their
-//! own (same-page merging and access monitoring) are noise like any other program.
+//! own (same-page merging and access monitoring) are noise like any other program. Threads that work
+//! for one machine are in its control group, or among its helpers, and counted there.
 
 use crate::cpu::{CpuUse, Placement, process_ns};
 use std::fs;
@@ -13,6 +14,9 @@ use std::fs;
 const KTHREADD: u32 = 2;
 /// Names of threads that work on their own.
 const AUTONOMOUS: [&str; 2] = ["ksmd", "kdamond"];
+/// Names of threads that work for one machine, shortened as the kernel shortens them: workers of vhost
+/// (until Linux 6.3) and KVM's thread (until 6.13).
+const OF_MACHINES: [&str; 2] = ["vhost-", "kvm-nx-lpage"];
 /// Threads that have used less than this since boot are ignored, nanoseconds.
 const IDLE_NS: u64 = 5_000_000;
 /// The most threads that are tracked, the busiest ones, so that the cost of the sensors does not
@@ -36,7 +40,7 @@ impl KernelThreads {
         let pids = children.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok());
         let mut busy: Vec<(u64, u32)> = pids
             .filter_map(|pid| Some((process_ns(pid)?, pid)))
-            .filter(|(ns, pid)| *ns >= IDLE_NS && !AUTONOMOUS.iter().any(|word| name(*pid).starts_with(word)))
+            .filter(|(ns, pid)| *ns >= IDLE_NS && works_for_all(&name(*pid)))
             .collect();
         busy.sort_unstable_by(|one, other| other.cmp(one));
         busy.truncate(MOST);
@@ -59,9 +63,24 @@ impl KernelThreads {
     }
 }
 
+/// Whether a thread of this name works for whoever needs it.
+fn works_for_all(name: &str) -> bool {
+    !AUTONOMOUS.iter().chain(&OF_MACHINES).any(|word| name.starts_with(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_one_machine_are_not_counted_twice() {
+        for name in ["vhost-4711\n", "kvm-nx-lpage-re\n", "ksmd\n", "kdamond.0\n"] {
+            assert!(!works_for_all(name), "{name}");
+        }
+        for name in ["kworker/u8:2\n", "ksoftirqd/0\n", "kswapd0\n", "jbd2/vda1-8\n", "kvm-pit/4711\n"] {
+            assert!(works_for_all(name), "{name}");
+        }
+    }
 
     #[test]
     fn autonomous_threads_are_left_out() {
