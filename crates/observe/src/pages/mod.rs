@@ -192,8 +192,8 @@ pub enum PagesError {
 /// scan are counted.
 ///
 /// # Errors
-/// [`PagesError`] without the right to read, on a kernel without page maps, for a missing path,
-/// without memory for the table, and if the caller stops the scan.
+/// [`PagesError`] without the right to read, on a kernel without page maps, for a missing path that
+/// is not in `/proc`, without memory for the table, and if the caller stops the scan.
 pub fn scan(subjects: &[Subject], options: &Options<'_>) -> Result<PageScan, PagesError> {
     scan::scan(subjects, options)
 }

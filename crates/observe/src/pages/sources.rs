@@ -103,7 +103,7 @@ impl Sources {
     ///
     /// # Errors
     /// [`PagesError::Denied`] for a process that may not be inspected, [`PagesError::File`] for a
-    /// missing path, [`PagesError::TooMany`].
+    /// missing path that is not in `/proc`, [`PagesError::TooMany`].
     pub(super) fn find(subjects: &[Subject], options: SplitOptions<'_>) -> Result<Self, PagesError> {
         let mut all = Self::default();
         let (mut pids, mut files) = (HashSet::new(), HashSet::new());
@@ -162,7 +162,15 @@ impl Sources {
         options: SplitOptions<'_>,
     ) -> Result<(), PagesError> {
         let failed = |source| PagesError::File { path: path.into(), source };
-        let top = FileFacts::of(path).map_err(failed)?;
+        let top = match FileFacts::of(path) {
+            Ok(top) => top,
+            // What a process has open may be closed at any time.
+            Err(_) if path.starts_with("/proc") => {
+                self.unread.unopened_files += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error)),
+        };
         let named: Arc<Path> = path.into();
         let found = |below, facts| FoundFile { top: Arc::clone(&named), below, facts };
         match top.kind {
@@ -174,7 +182,10 @@ impl Sources {
             FileType::RegularFile => return self.add_if_new(found(PathBuf::new(), top), known, options),
             _ => {}
         }
-        let tree = place(path).map_err(failed)?;
+        let Ok(tree) = place(path) else {
+            self.unread.unopened_files += 1;
+            return Ok(());
+        };
         let mut waiting = vec![PathBuf::new()];
         while let Some(directory) = waiting.pop() {
             options.check()?;
@@ -407,6 +418,9 @@ mod tests {
         let nowhere = Subject::cached_files("files", vec![at("nowhere")]);
         let error = Sources::find(&[nowhere], options()).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");
+        let closed = Subject::cached_files("files", vec!["/proc/self/fd/2147483647".into()]);
+        let sources = Sources::find(&[closed], options()).unwrap();
+        assert_eq!((sources.list.len(), sources.unread.unopened_files), (0, 1));
     }
 
     /// A guest may make such a file without any disk.
