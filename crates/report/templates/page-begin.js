@@ -7,6 +7,8 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.documentElement;
   const NARROW_PX = 600;
+  // The width of a figure on paper, A4 or US letter.
+  const PAPER_PX = 660;
   // More points than these are drawn as a line only, or in a box plot not one by one.
   const MANY_POINTS = 3000;
   // Colours after Okabe and Ito, lightened where the page is dark; markers and dashes differ as well.
@@ -18,7 +20,6 @@
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
   const DARK = window.matchMedia("(prefers-color-scheme: dark)");
   const COARSE = window.matchMedia("(pointer: coarse)");
-  let printing = false;
 
   // ---- words and numbers ----------------------------------------------------------------------------------------------------------
 
@@ -28,6 +29,7 @@
   // Names on an axis must leave room for the plot.
   const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
   const narrow = () => root.clientWidth < NARROW_PX;
+  const printing = () => root.dataset.print !== undefined;
   const axisName = (text) => plain(short(text, narrow() ? 18 : 44));
 
   function percent(fraction) {
@@ -48,7 +50,7 @@
     const style = getComputedStyle(document.body);
     const variable = (name) => style.getPropertyValue("--" + name).trim();
     return {
-      dark: DARK.matches && !printing,
+      dark: DARK.matches && !printing(),
       page: variable("page"), text: variable("text"), faint: variable("faint"), line: variable("line"),
       band: variable("band"), worse: variable("worse"), better: variable("better"), same: variable("same"),
     };

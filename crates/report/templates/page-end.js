@@ -22,7 +22,8 @@
       const plotly = await load();
       const look = theme();
       const plot = KINDS[figure.dataset.kind](look, Number(figure.dataset.index));
-      const size = { height: plot.height, width: canvas.clientWidth };
+      const width = printing() ? Math.min(canvas.clientWidth, PAPER_PX) : canvas.clientWidth;
+      const size = { height: plot.height, width };
       canvas.style.minHeight = `${plot.height}px`;
       await plotly.react(canvas, plot.traces, layout(look, { ...plot.layout, ...size }), CONFIG);
       figure.dataset.state = "drawn";
@@ -217,8 +218,14 @@
       width = root.clientWidth;
     }, 200);
   });
-  // Paper is light, whatever the screen is.
-  window.addEventListener("beforeprint", () => { printing = true; redraw(); });
-  window.addEventListener("afterprint", () => { printing = false; redraw(); });
+  // Paper is light, whatever the screen is, and shows what never came into sight.
+  window.addEventListener("beforeprint", () => {
+    root.dataset.print = "yes";
+    document.querySelectorAll("figure.plot").forEach(draw);
+  });
+  window.addEventListener("afterprint", () => {
+    delete root.dataset.print;
+    redraw();
+  });
   root.dataset.ready = "yes";
 })();

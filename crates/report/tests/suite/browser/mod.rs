@@ -5,6 +5,7 @@
 //! Skipped, with a message, if no browser is installed, unless `WEIGH_REQUIRE` names `browser`.
 
 mod driver;
+mod figures;
 mod live;
 mod neighbours;
 mod speed;
