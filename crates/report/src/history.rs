@@ -257,6 +257,7 @@ fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
         title: shown_name(&series[0].subject()),
         what: format!("overhead against {baseline}, %"),
         across: "version".into(),
+        effects: true,
         ticks: ticks.collect(),
         ..Chart::of(PlotKind::Lines, "lines, one for each environment", lines.collect())
     }
@@ -365,6 +366,12 @@ mod tests {
         let said = &report.worse_by(16.0)[0];
         assert!(said.starts_with("syscall{call=getpid} duration in runc:binary=./runc: +"), "{said}");
         assert!(said.ends_with("between v2 and v3"), "{said}");
+    }
+
+    #[test]
+    fn the_axis_of_overheads_is_that_of_effects() {
+        let page = rendered(&report(["m"; 6]), Format::Html);
+        assert_eq!(page.matches("\"effects\":true").count(), 1);
     }
 
     #[test]

@@ -39,7 +39,7 @@
   function lines(look, index) {
     const chart = data.charts[index];
     const drawn = traces(chart, (series, there) => points(look, series, there, "y"));
-    const values = both(chart, (mark) => mark.y);
+    const values = chart.effects ? [] : both(chart, (mark) => mark.y);
     const places = [...new Set(both(chart, (mark) => mark.x))].sort((a, b) => a - b);
     const wide = places[0] > 0 && places[places.length - 1] > 8 * places[0];
     const across = chart.ticks.length > 0
@@ -53,7 +53,7 @@
       layout: {
         showlegend: true,
         xaxis: axis(look, { zeroline: false, ...across, title: { text: plain(chart.across), standoff: 8 } }),
-        yaxis: valueAxis(look, values, { rangemode: "tozero", title: { text: plain(chart.what), standoff: 8 } }),
+        yaxis: valueAxis(look, values, { rangemode: "tozero", zeroline: chart.effects, title: { text: plain(chart.what), standoff: 8 } }),
       },
     };
   }

@@ -25,6 +25,8 @@ pub(crate) struct Chart {
     pub across: String,
     /// Whether the places on the horizontal axis are the points of a sweep.
     pub swept: bool,
+    /// Whether the values are effects, of which 0 is one: their axis is never logarithmic.
+    pub effects: bool,
     /// Places and labels of an axis of words.
     pub ticks: Vec<(f64, String)>,
     pub series: Vec<Series>,
@@ -65,7 +67,7 @@ impl Chart {
     /// A figure without titles.
     pub(crate) fn of(kind: PlotKind, form: &'static str, series: Vec<Series>) -> Self {
         let (title, what, across) = Default::default();
-        Self { kind, form, title, what, across, swept: false, ticks: Vec::new(), series }
+        Self { kind, form, title, what, across, swept: false, effects: false, ticks: Vec::new(), series }
     }
 
     /// The number of published and of measured points.

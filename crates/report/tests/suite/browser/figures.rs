@@ -1,7 +1,10 @@
-//! Figures on paper.
+//! Figures on paper, and figures of unusual values.
 
 use super::*;
 use serde_json::json;
+use weigh_model::WorkloadKey;
+use weigh_report::{HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, Options, render_history};
+use weigh_stats::Interval;
 
 #[test]
 fn what_is_printed_is_light_and_whole() {
@@ -35,4 +38,49 @@ fn what_is_printed_is_light_and_whole() {
         "dark figures on the screen",
         "return [...document.querySelectorAll('.main-svg')].every((svg) => getComputedStyle(svg).backgroundColor !== 'rgb(255, 255, 255)')",
     );
+}
+
+#[test]
+fn unusual_values_are_drawn_so_that_they_can_be_read() {
+    let Some(browser) = Browser::new("unusual_values_are_drawn_so_that_they_can_be_read") else { return };
+    browser.screen(WIDE.0, WIDE.1, "light");
+    overheads_have_a_linear_axis(&browser);
+}
+
+/// Even if all of them are positive, and differ by more than a factor of ten.
+fn overheads_have_a_linear_axis(browser: &Browser) {
+    let run = |at: usize| HistoryPoint {
+        version: format!("v{at}"),
+        began: format!("2026-11-0{}T05:00:00Z", at + 1),
+        run: format!("r{at}"),
+        machine: "m".into(),
+        cpu_model: "a CPU".into(),
+    };
+    let effect = |(run, estimate): (usize, f64)| HistoryEffect {
+        run,
+        overhead: Interval { estimate, low: estimate - 0.005, high: estimate + 0.005 },
+        median: 0.001,
+        n: 30,
+    };
+    let series = HistorySeries {
+        workload: "syscall".into(),
+        key: WorkloadKey::named("syscall"),
+        metric: common::time("duration", true),
+        environment: "runc".into(),
+        baseline: "native".into(),
+        points: [0.003, 0.004, 0.05, 0.06].into_iter().enumerate().map(effect).collect(),
+        shifts: Vec::new(),
+        now: None,
+        left_out: 0,
+    };
+    let report = HistoryReport { runs: (0..4).map(run).collect(), series: vec![series], notices: Vec::new() };
+    let page = render_history(&report, Format::Html, &Options::default()).expect("a page");
+    let file = browser.file("history.html");
+    std::fs::write(&file, page).expect("a page");
+    browser.open(&file);
+    draw_all(browser);
+    let axis = "document.querySelector('figure[data-kind=lines] .canvas')._fullLayout.yaxis";
+    assert_eq!(browser.evaluate(&format!("return {axis}.type")), "linear");
+    let below_zero = browser.evaluate(&format!("return {axis}.range[0] < 0"));
+    assert_eq!(below_zero, true, "intervals that reach below 0 are whole");
 }
