@@ -39,9 +39,9 @@
     return (Number(text) === 0 ? "" : value < 0 ? "−" : "+") + text + " %";
   }
 
-  function seconds(value) {
+  function seconds(value, digits = 3) {
     const [factor, unit] = value < 1e-6 ? [1e9, "ns"] : value < 1e-3 ? [1e6, "µs"] : value < 1 ? [1e3, "ms"] : [1, "s"];
-    return Number((value * factor).toPrecision(3)) + " " + unit;
+    return Number((value * factor).toPrecision(digits)) + " " + unit;
   }
 
   // ---- how plots look -------------------------------------------------------------------------------------------------------------
@@ -85,18 +85,31 @@
     return low > 0 && values.reduce((a, b) => Math.max(a, b), 0) > 10 * low;
   };
 
-  // Ticks of 1, 2 and 5 on a logarithmic axis, or of powers of ten alone where those would be too many.
-  function logTicks(values, word) {
+  // Ticks in equal steps of 1, 2 or 5 times a power of ten, and how many digits tell them apart.
+  function evenTicks(low, high) {
+    const rough = (high - low) / (narrow() ? 3 : 6);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+    const ticks = [];
+    for (let at = Math.ceil(low / step); at * step <= high; at += 1) ticks.push(at * step);
+    return { ticks, digits: Math.max(3, 1 + Math.ceil(Math.log10(high / step))) };
+  }
+
+  // Ticks of 1, 2 and 5 on a logarithmic axis, or of powers of ten alone where those would be too many, or in equal steps where values
+  // lie so close together that those would be too few. `word` writes a number with so many digits.
+  function logTicks(values, word = (value, digits) => String(Number(value.toPrecision(digits)))) {
     const known = values.filter((value) => value > 0);
     const low = known.reduce((a, b) => Math.min(a, b), Infinity);
     const high = known.reduce((a, b) => Math.max(a, b), 0);
     const decades = Math.log10(high / low);
     const steps = decades > (narrow() ? 1.5 : 3) ? [1] : decades > (narrow() ? 0.7 : 1.5) ? [1, 3] : [1, 2, 5];
-    const ticks = [];
+    let [ticks, digits] = [[], 3];
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
       for (const step of steps) ticks.push(Number((step * 10 ** power).toPrecision(3)));
     }
-    return { type: "log", tickvals: ticks, ticktext: ticks.map(word ?? String) };
+    const few = ticks.filter((tick) => tick >= low && tick <= high).length < 2;
+    if (few && high > low) ({ ticks, digits } = evenTicks(low, high));
+    return { type: "log", tickvals: ticks, ticktext: ticks.map((tick) => word(tick, digits)) };
   }
 
   // An axis of values, logarithmic where they differ by more than a factor of ten.

@@ -45,6 +45,7 @@ fn unusual_values_are_drawn_so_that_they_can_be_read() {
     let Some(browser) = Browser::new("unusual_values_are_drawn_so_that_they_can_be_read") else { return };
     browser.screen(WIDE.0, WIDE.1, "light");
     overheads_have_a_linear_axis(&browser);
+    latencies_close_together_have_an_axis(&browser);
 }
 
 /// Even if all of them are positive, and differ by more than a factor of ten.
@@ -83,4 +84,17 @@ fn overheads_have_a_linear_axis(browser: &Browser) {
     assert_eq!(browser.evaluate(&format!("return {axis}.type")), "linear");
     let below_zero = browser.evaluate(&format!("return {axis}.range[0] < 0"));
     assert_eq!(below_zero, true, "intervals that reach below 0 are whole");
+}
+
+fn latencies_close_together_have_an_axis(browser: &Browser) {
+    let mut report = common::machines::report();
+    for summary in &mut report.circumstances.latencies {
+        summary.curve.iter_mut().zip(0..).for_each(|((_, s), at)| *s = 0.004_11 + 1e-5 * f64::from(at));
+    }
+    browser.open(&write(browser, "narrow", &report));
+    draw_all(browser);
+    let ticks = "[...document.querySelectorAll('figure[data-kind=latency] .xtick text')].map((tick) => tick.textContent)";
+    let different =
+        format!("return new Set({ticks}).size >= 3 && {ticks}.every((word) => word.endsWith('ms'))");
+    assert_eq!(browser.evaluate(&different), true, "{}", browser.evaluate(&format!("return {ticks}")));
 }
