@@ -89,13 +89,30 @@
     scrollTo(at[0], found ? scrollY + found[1].getBoundingClientRect().top - upper.top : at[1]);
   }
 
-  function reload() {
+  function keep() {
     try {
       sessionStorage.setItem(KEY, JSON.stringify(view()));
     } catch {
       // Without a place to keep it, the new page begins at its top.
     }
+  }
+
+  function reload() {
+    keep();
     location.reload();
+  }
+
+  // The server of a run that has ended may be gone before it answers. A page that is loaded again without an answer is lost, so the last
+  // one takes the place of this one when it is here as a whole.
+  async function replace() {
+    const answer = await fetch("./", { cache: "no-store" });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const page = await answer.text();
+    ended = true;
+    keep();
+    document.open();
+    document.write(page);
+    document.close();
   }
 
   // ---- the server -----------------------------------------------------------------------------------------------------------------
@@ -122,7 +139,9 @@
     let next = POLL_MS;
     try {
       const state = await ask();
-      if (String(state.version) !== line.dataset.version) return reload();
+      const newer = String(state.version) !== line.dataset.version;
+      if (newer && state.finished) return await replace();
+      if (newer) return reload();
       if (state.finished) {
         ended = true;
         return say(`The run has ended. ${made.slice(made.indexOf("This page was made"))}`);

@@ -208,7 +208,8 @@
   document.querySelectorAll(".noscript").forEach((note) => note.remove());
   document.querySelectorAll("table.cells:not(.paper)").forEach(enhance);
   document.querySelectorAll("figure.plot").forEach(prepare);
-  DARK.addEventListener("change", redraw);
+  // The list of media outlives a page that another one has taken the place of.
+  DARK.addEventListener("change", () => root.isConnected && redraw());
   let width = root.clientWidth;
   let waiting = 0;
   window.addEventListener("resize", () => {

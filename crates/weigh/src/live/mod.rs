@@ -34,8 +34,8 @@ const BETWEEN_PAGES: Duration = Duration::from_secs(10);
 const REST_PER_PAGE: u32 = 19;
 /// A browser counts as present for this long after a request. The script asks every two seconds.
 const LOOKING: Duration = Duration::from_secs(5);
-/// How long weigh waits at the end for browsers to fetch the last page: the script asks once more
-/// in that time.
+/// How long weigh waits at the end for browsers to ask for the last page: the script asks once more
+/// in that time. Those that are receiving it then get the time of any reply.
 const LAST_PAGE: Duration = Duration::from_secs(3);
 /// The lowest priority (`setpriority(2)`).
 const LOWEST_PRIORITY: i32 = 19;
@@ -160,15 +160,16 @@ impl Live {
         first.then(|| format!("the live report could not be updated: {failure}"))
     }
 
-    /// Serves the report of the finished run until the browsers that are looking have it.
+    /// Serves the report of the finished run until the browsers that are looking have had the time to
+    /// fetch it.
     pub fn finish(mut self, report: &Report, interrupt: &AtomicBool) {
         // A page that cannot be rendered must not hide the result; browsers still learn that the
         // run has ended.
         let _kept_the_one_before = self.publish(true, || Ok(report));
         self.shared.finish();
-        let end = Instant::now() + LAST_PAGE;
+        let ended = Instant::now();
         let was = interrupt.load(Ordering::Relaxed);
-        while self.shared.is_awaited() && Instant::now() < end {
+        while self.shared.is_needed(ended.elapsed()) {
             // The first Ctrl-C after the result ends the wait; a second one ends weigh itself.
             if interrupt.load(Ordering::Relaxed) != was {
                 return;

@@ -1,7 +1,7 @@
 //! Threads that reply to requests from memory. The run never waits for one.
 
 use super::http::{self, Answer, LONGEST_HEAD, Refusal, answer};
-use super::{LOOKING, Standing, lower_priority};
+use super::{LAST_PAGE, LOOKING, Standing, lower_priority};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -50,8 +50,8 @@ struct Content {
     /// Whether a browser has asked since the page was rendered.
     wanted: bool,
     asked_at: Option<Instant>,
-    /// The version of the newest page that a browser has received completely.
-    taken_version: u64,
+    /// The number of browsers that are receiving a page.
+    receiving: usize,
 }
 
 impl Shared {
@@ -120,11 +120,12 @@ impl Shared {
         self.content().wanted
     }
 
-    /// Whether a browser is looking that does not have the newest page yet.
-    pub(super) fn is_awaited(&self) -> bool {
+    /// Whether a server that has had the last page for this long is still needed: by browsers that
+    /// are looking and may not have asked since, or by one that is receiving a page.
+    pub(super) fn is_needed(&self, since: Duration) -> bool {
         let content = self.content();
         let looks = content.asked_at.is_some_and(|at| at.elapsed() < LOOKING);
-        looks && content.taken_version < content.version
+        looks && since < LAST_PAGE || content.receiving > 0 && since < TO_TAKE
     }
 
     /// Stops accepting connections. The accepting thread waits for a connection, so this method
@@ -201,14 +202,14 @@ fn converse(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
     let end = Instant::now() + TO_TAKE;
     match asked {
         Answer::Page => {
-            let content = shared.asked();
-            let (page, version) = (Arc::clone(&content.page), content.version);
+            let mut content = shared.asked();
+            content.receiving += 1;
+            let page = Arc::clone(&content.page);
             drop(content);
-            write(stream, "200 OK", "text/html", page.as_bytes(), end)?;
-            leave(stream)?;
-            let mut content = shared.content();
-            content.taken_version = content.taken_version.max(version);
-            return Ok(());
+            let sent = write(stream, "200 OK", "text/html", page.as_bytes(), end);
+            let sent = sent.and_then(|()| leave(stream));
+            shared.content().receiving -= 1;
+            return sent;
         }
         Answer::State => write(stream, "200 OK", "application/json", shared.state().as_bytes(), end)?,
         Answer::Nothing => write(stream, "204 No Content", "text/plain", b"", end)?,
@@ -292,13 +293,15 @@ mod tests {
         answer
     }
 
+    /// More than the buffers of a connection hold, bytes.
+    const LONG: usize = 64 << 20;
     const GET: &str = "GET /secret/ HTTP/1.1\r\nHost: localhost\r\n\r\n";
     const STATE: &str = "GET /secret/state HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
     #[test]
     fn pages_and_states_are_given_and_wants_are_noted() {
         let (shared, address) = server();
-        assert!(!shared.is_wanted() && !shared.is_awaited());
+        assert!(!shared.is_wanted() && !shared.is_needed(Duration::ZERO));
         let page = ask(address, GET);
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(
@@ -308,16 +311,54 @@ mod tests {
         assert_eq!(body.len(), 800_000);
         assert!(shared.is_wanted(), "who looks wants the next one");
         shared.publish(2, "x".into());
-        assert!(!shared.is_wanted() && shared.is_awaited(), "and has not got it yet");
+        assert!(!shared.is_wanted(), "until there is a newer one");
         let state = ask(address, STATE);
         assert!(state.contains("\"version\":2") && state.contains("\"finished\":false"), "{state}");
-        assert!(shared.is_wanted() && shared.is_awaited());
-        ask(address, GET);
+        assert!(shared.is_wanted());
+        shared.close(address);
+    }
+
+    fn until(what: &str, holds: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(10);
-        while shared.is_awaited() {
-            assert!(Instant::now() < end, "who got the newest page waits for nothing");
-            std::thread::sleep(Duration::from_millis(5));
+        while !holds() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Asks for a page that no buffer holds, and reads none of it yet.
+    fn begin(shared: &Shared, address: SocketAddr) -> TcpStream {
+        shared.publish(2, "x".repeat(LONG));
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.write_all(GET.as_bytes()).unwrap();
+        until("the page is being sent", || shared.content().receiving > 0);
+        stream
+    }
+
+    fn rest(mut stream: TcpStream) -> usize {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer.len()
+    }
+
+    #[test]
+    fn the_end_of_a_run_waits_for_everybody() {
+        let (shared, address) = server();
+        ask(address, GET);
+        shared.publish(2, "the last page".into());
+        shared.finish();
+        ask(address, GET);
+        assert!(shared.is_needed(Duration::ZERO), "another browser may be looking");
+        until("the page has arrived", || shared.content().receiving == 0);
+        assert!(!shared.is_needed(LAST_PAGE), "who looks has asked by then");
+        let slow = begin(&shared, address);
+        assert!(shared.is_needed(LAST_PAGE), "the page is on its way");
+        assert!(!shared.is_needed(TO_TAKE), "but nobody is waited for without end");
+        assert!(rest(slow) > LONG);
+        until("the page has arrived", || !shared.is_needed(LAST_PAGE));
+        drop(begin(&shared, address));
+        until("a browser that has gone takes nothing", || !shared.is_needed(LAST_PAGE));
         shared.close(address);
     }
 

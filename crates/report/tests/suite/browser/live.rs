@@ -14,6 +14,8 @@ struct Content {
     version: u64,
     finished: bool,
     asked: Vec<String>,
+    /// Whether the server ends before it answers with the page.
+    gone: bool,
 }
 
 fn page(report: &Report, version: u64, ended: bool) -> String {
@@ -36,6 +38,9 @@ fn answer(stream: TcpStream, content: &Mutex<Content>) -> std::io::Result<()> {
     let (kind, body) = {
         let mut content = content.lock().expect("no panic");
         content.asked.push(path.clone());
+        if content.gone && path == "/" {
+            return Ok(());
+        }
         match path.as_str() {
             "/state" => (
                 "application/json",
@@ -69,6 +74,7 @@ fn a_newer_page_is_loaded_and_the_view_is_kept() {
         version: 1,
         finished: false,
         asked: Vec::new(),
+        gone: false,
     }));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -137,14 +143,28 @@ fn a_newer_page_is_loaded_and_the_view_is_kept() {
         line()
     );
 
-    // The last page comes once, and then the server gets no more requests.
+    // A server that is gone before it answers with the last page takes nothing away.
+    assert_eq!(browser.entries("browser"), [""; 0], "the console is silent");
+    content.lock().expect("no panic").gone = true;
     publish(3, true);
+    browser.wait(
+        "the end of the server",
+        "return document.getElementById('live').textContent.startsWith('The run does not answer')",
+    );
+    assert_eq!(browser.evaluate(seen), before, "the page is still there");
+    // The browser says that the request failed.
+    browser.entries("browser");
+    content.lock().expect("no panic").gone = false;
+    browser.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+
+    // The last page comes once, and then the server gets no more requests.
     came(3);
     assert!(line().as_str().is_some_and(|text| text.starts_with("The run has ended")), "{}", line());
     content.lock().expect("no panic").asked.clear();
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert_eq!(content.lock().expect("no panic").asked, [""; 0], "the run has ended");
-    assert_eq!(number(&browser.evaluate(PLACE)), after);
+    let last = number(&browser.evaluate(PLACE));
+    assert!((last - after).abs() < 2.0, "what was looked at is where it was: {last}, not {after}");
     assert_eq!(browser.entries("browser"), [""; 0], "the console is silent");
     let elsewhere = browser.requests().into_iter().filter(|url| {
         !url.starts_with("data:")
