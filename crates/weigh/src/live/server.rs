@@ -3,16 +3,15 @@
 use super::http::{self, Answer, LONGEST_HEAD, Refusal, answer};
 use super::{LAST_PAGE, LOOKING, Standing, lower_priority};
 use serde_json::json;
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The largest number of connections at a time; one more closes the oldest. A browser has two or
-/// three, and each is over in a moment, so a connection that stays open belongs to a client that
-/// sends nothing.
+/// The largest number of connections at a time; one more closes the oldest that has not shown the
+/// secret. A browser has two or three, and each asks at once, so a connection that shows nothing
+/// belongs to a client that does not know the address.
 const MOST_CONNECTIONS: usize = 16;
 /// Time limit for the head of a request.
 const TO_ASK: Duration = Duration::from_secs(5);
@@ -38,7 +37,15 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Connections {
     last: u64,
-    open: VecDeque<(u64, TcpStream)>,
+    open: Vec<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    stream: TcpStream,
+    /// Whether its request was below the secret.
+    admitted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -72,23 +79,33 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a connection, and closes the oldest if there are too many. Returns its number.
+    /// Records a connection. If there are too many, closes the oldest that has not shown the secret,
+    /// which is the new one if all others have. Returns its number.
     fn connected(&self, stream: &TcpStream) -> io::Result<u64> {
         let mut connections = self.connections();
         connections.last += 1;
         let number = connections.last;
-        connections.open.push_back((number, stream.try_clone()?));
+        connections.open.push(Connection { number, stream: stream.try_clone()?, admitted: false });
         if connections.open.len() > MOST_CONNECTIONS
-            && let Some((_, oldest)) = connections.open.pop_front()
+            && let Some(at) = connections.open.iter().position(|one| !one.admitted)
         {
             // The thread of that connection reads its end, and exits.
-            let _gone_already = oldest.shutdown(Shutdown::Both);
+            let _gone_already = connections.open.remove(at).stream.shutdown(Shutdown::Both);
         }
         Ok(number)
     }
 
+    /// Notes that a connection has shown the secret.
+    fn admit(&self, number: u64) {
+        self.connections()
+            .open
+            .iter_mut()
+            .filter(|one| one.number == number)
+            .for_each(|one| one.admitted = true);
+    }
+
     fn disconnected(&self, number: u64) {
-        self.connections().open.retain(|(other, _)| *other != number);
+        self.connections().open.retain(|one| one.number != number);
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -189,7 +206,7 @@ fn serve(mut stream: TcpStream, shared: &Arc<Shared>) {
     let mine = Arc::clone(shared);
     let talk = move || {
         // A browser that closes the connection early does not want the rest.
-        let _gone = converse(&mut stream, &mine);
+        let _gone = converse(&mut stream, number, &mine);
         mine.disconnected(number);
     };
     if std::thread::Builder::new().name("live answer".into()).spawn(talk).is_err() {
@@ -197,8 +214,11 @@ fn serve(mut stream: TcpStream, shared: &Arc<Shared>) {
     }
 }
 
-fn converse(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
+fn converse(stream: &mut TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
     let asked = read_request(stream, &shared.secret)?;
+    if matches!(asked, Answer::Page | Answer::State) {
+        shared.admit(number);
+    }
     let end = Instant::now() + TO_TAKE;
     match asked {
         Answer::Page => {
@@ -397,6 +417,20 @@ mod tests {
             assert!(Instant::now() < until, "connections are forgotten when they are closed");
             std::thread::sleep(Duration::from_millis(2));
         }
+        shared.close(address);
+    }
+
+    /// Nor do they end the connections of clients that know the secret.
+    #[test]
+    fn silent_clients_take_no_page_away() {
+        let (shared, address) = server();
+        let slow = begin(&shared, address);
+        let silent: Vec<TcpStream> =
+            (0..2 * MOST_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        until("all are accepted", || shared.connections().last > 2 * MOST_CONNECTIONS as u64);
+        assert!(rest(slow) > LONG, "the whole page");
+        assert!(shared.connections().open.len() <= MOST_CONNECTIONS);
+        drop(silent);
         shared.close(address);
     }
 
