@@ -108,10 +108,13 @@
     });
   }
 
+  // A number with its unit, an interval in brackets, and a remark in parentheses: a sign before it begins no formula.
+  const NUMBER = /^[+-]\d[\d.]*(e[+-]?\d+)?( [\p{L}\d%/]+)?( \[[\w.,+ -]*\])?( \([^()=|!"]*\))?$/u;
+
   // A name is no formula in a spreadsheet.
   function field(text) {
     const clean = text.replace(/\s+/g, " ").trim();
-    const harmless = /^[=@\t]|^[+-](?![\d.])/.test(clean) ? "'" + clean : clean;
+    const harmless = /^[=@+-]/.test(clean) && !NUMBER.test(clean) ? "'" + clean : clean;
     return /[",\n]/.test(harmless) ? `"${harmless.replace(/"/g, '""')}"` : harmless;
   }
 

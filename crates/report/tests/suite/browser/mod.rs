@@ -87,6 +87,7 @@ fn the_page_in_a_browser() {
     nothing_was_said_or_asked_for(&browser, "machines");
     it_fits_a_phone_in_the_dark(&browser, "machines");
     hostile_names_are_only_names(&browser);
+    names_are_no_formulas(&browser);
 }
 
 fn every_effect_is_drawn(browser: &Browser, report: &Report) {
@@ -185,6 +186,25 @@ fn hostile_names_are_only_names(browser: &Browser) {
     report.analysis.cells.retain(|cell| cell.workload.starts_with("stream"));
     report.analysis.cells[1].environment.push_str("<a href='https://example.org'>link</a>%{x}${y}<b>");
     names_are_only_names(browser, "hostile", &report, "forest");
+}
+
+/// In a spreadsheet that opens a copied table.
+fn names_are_no_formulas(browser: &Browser) {
+    const NAMES: [&str; 4] = ["=1+1", "@SUM(A1)", "-2+3+cmd|' /C calc'!A0", "+1-A1"];
+    for name in NAMES {
+        let mut report = common::quick();
+        let docker = report.analysis.cells.iter_mut().filter(|cell| cell.environment == "docker");
+        docker.for_each(|cell| cell.environment = name.into());
+        browser.open(&write(browser, "formulas", &report));
+        let copied = browser.evaluate(
+            "const table = document.querySelector('#workload-0 table.cells');
+             [...table.closest('.scroll').previousElementSibling.querySelectorAll('button')].at(-1).click();
+             return table.dataset.copied",
+        );
+        let copied = copied.as_str().expect("a text");
+        assert!(copied.lines().any(|line| line.starts_with(&format!("'{name},"))), "{copied}");
+        assert!(!copied.contains("'+0") && !copied.contains("'-0"), "numbers are numbers: {copied}");
+    }
 }
 
 /// No name on a page becomes markup, and a figure of this kind shows it.
