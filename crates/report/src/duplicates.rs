@@ -98,7 +98,11 @@ fn by_kind(summary: &DuplicateSummary, name: &str, kinds: [&[&str]; 3]) -> OwnRo
 fn in_all(summary: &DuplicateSummary, name: &str, amounts: &[&str]) -> OwnRow {
     let bytes = mean(summary, amounts);
     let memory = mean(summary, &[GUESTS_MEMORY]);
-    let part = if memory > 0.0 { Entry::text(share(bytes / memory)) } else { Entry::nothing() };
+    let part = bytes / memory;
+    let part = match memory > 0.0 {
+        true => Entry { sort: Some(part), ..Entry::text(share(part)) },
+        false => Entry::nothing(),
+    };
     let none = Entry::nothing;
     let entries = vec![none(), none(), none(), Entry::quantity(shown(bytes)), part];
     OwnRow { name: Entry::text(name), entries, remark: None }
@@ -131,6 +135,7 @@ pub(crate) fn amounts(report: &Report) -> impl Iterator<Item = AmountRow<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Row;
     use weigh_stats::DuplicateAmount;
 
     fn summary(guests: u32, amounts: &[(&str, f64)]) -> DuplicateSummary {
@@ -168,6 +173,8 @@ mod tests {
             row.cells[1..].iter().map(|cell| cell.only().words()).collect::<Vec<_>>().join(" | ")
         };
         assert_eq!(cells("in another guest"), "48.0 MiB | 3.00 MiB | 8.00 MiB | 59.0 MiB | 25 %");
+        let last = |row: &Row| row.cells.last().and_then(|cell| cell.only().sort);
+        assert!(table.rows.iter().all(|row| last(row).is_some()), "shares are sorted as numbers");
         assert_eq!(cells("any of these"), "94.0 MiB | 15.5 MiB | 10.5 MiB | 120 MiB | 50 %");
         assert_eq!(cells("both are the host's"), "0 B | 0 B | 0 B | 0 B | 0 %");
         assert!(cells("pages of zeros").starts_with("60.0 MiB |  | 0 B | 60.0 MiB | 25"));

@@ -223,7 +223,7 @@ fn loss_rows(one: &Degradation, has_fair: bool) -> Vec<OwnRow> {
     let alone = OwnRow {
         name: Entry::name(&one.environment),
         entries: row(
-            Entry::text("alone"),
+            Entry { sort: Some(1.0), ..Entry::text("alone") },
             one.cpus.map(|cpus| 1.0 / f64::from(cpus)),
             median(&one.metric, one.alone),
             Entry::nothing(),

@@ -339,9 +339,10 @@ pub(crate) fn median(value: Option<&Median>) -> Entry {
     match value {
         None => Entry::text("-"),
         Some(Median::One(quantity)) => Entry::quantity(quantity.clone()),
-        Some(Median::Two(before, after)) => {
-            Entry::of(vec![side(before), Piece::Text(" → ".into()), side(after)])
-        }
+        Some(Median::Two(before, after)) => Entry {
+            sort: after.as_ref().map(|after| after.value),
+            ..Entry::of(vec![side(before), Piece::Text(" → ".into()), side(after)])
+        },
     }
 }
 

@@ -56,9 +56,9 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
     let scale = unit.map(|unit| Scale::new(unit, summaries.map(|summary| summary.median), None));
     let row = |one: &Successes<'_>| {
         let Successes { trials, share, start } = one;
-        let succeeded = format!("{} of {}", trials.tried - trials.failed, trials.tried);
+        let succeeded = trials.tried - trials.failed;
         let mut entries = vec![
-            Entry::text(succeeded),
+            Entry { sort: Some(succeeded.into()), ..Entry::text(format!("{succeeded} of {}", trials.tried)) },
             Entry::estimate(share_of(share.estimate), share_of(share.low), share_of(share.high)),
         ];
         if let (true, Some(scale)) = (starts, &scale) {
@@ -66,7 +66,7 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
             let shown = |value: Option<f64>| value.map(|x| Entry::quantity(scale.quantity(x)));
             let values = [
                 summary.map(|of| of.median),
-                summary.filter(|_| trials.tried - trials.failed >= FEWEST_FOR_P95).map(|of| of.p95),
+                summary.filter(|_| succeeded >= FEWEST_FOR_P95).map(|of| of.p95),
                 summary.map(|of| of.max),
             ];
             entries.extend(values.map(|value| shown(value).unwrap_or_default()));

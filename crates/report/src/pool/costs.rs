@@ -110,6 +110,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
         let work = work.into_iter().chain(space).chain(ends).collect();
         let group = &report.pooled.groups[cost.group].name;
         let name = format!("{}, {}", shown_name(group), shown_name(&cost.environment));
+        let price = report.prices[cost.group];
         let tone = match cost.against_first {
             Some(of) if of.low > 0.0 => Tone::Worse,
             Some(of) if of.high < 0.0 => Tone::Better,
@@ -118,7 +119,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
         Row::new([
             Entry::name(&cost.environment),
             Entry::name(group),
-            Entry::text(report.prices[cost.group].to_string()),
+            Entry { sort: Some(price), ..Entry::text(price.to_string()) },
             Entry { sort: Some(cost.work), ..Entry::of(work) },
             cost.against_first.map(|of| Entry::effect(of.into())).unwrap_or_default(),
             Entry::bar(bar(&name, cost.against_first, tone, bars)),

@@ -414,7 +414,7 @@ fn forest_row(machine: &MachineEffect, scale: &Scale, bars: BarScale) -> Row {
     let (baseline, here) = machine.medians;
     Row::new([
         Entry::name(&machine.machine),
-        Entry::of(vec![side(baseline), Piece::Text(" → ".into()), side(here)]),
+        Entry { sort: here, ..Entry::of(vec![side(baseline), Piece::Text(" → ".into()), side(here)]) },
         Entry::effect(machine.overhead.into()),
         Entry::bar(bar(&shown_name(&machine.machine), Some(machine.overhead), Tone::Plain, bars)),
         Entry::quantity(share_of(machine.weight)),
@@ -444,10 +444,11 @@ fn all_machines(report: &PooledReport) -> Section {
     let row = |machine: &PooledMachine| {
         let host = &machine.host;
         let group = grouped.then(|| Entry::name(&machine.group));
+        let memory = readable_fact("memory_bytes", Some(&host.memory_bytes.into()));
         let cells = [
             Entry::name(&host.cpu_model),
             Entry::count(host.cpus.len() as u64),
-            Entry::text(readable_fact("memory_bytes", Some(&host.memory_bytes.into()))),
+            Entry { sort: Some(host.memory_bytes as f64), ..Entry::text(memory) },
             Entry::name(&host.kernel),
             Entry::name(&host.operating_system),
             Entry::name(machine.runs.join(", ")),

@@ -4,10 +4,11 @@
 use crate::common::page::{Element, Table};
 use crate::common::texts::{self, effect};
 use crate::common::{self, EVIL, Sample, Shown, found, hostile_samples, samples, starts, study};
+use crate::pool;
 use std::collections::BTreeSet;
 use std::io::Cursor;
 use weigh_model::{Effort, VoidCause};
-use weigh_report::{Format, LogEnd, Report};
+use weigh_report::{Format, LogEnd, Options, Report, render_pooled};
 use weigh_stats::{Notice, Warning, WarningKind};
 
 /// The tables of every page are complete: a cell for each column, which names its heading for
@@ -90,6 +91,32 @@ fn shown(report: &Report, all_up: &[String], cell: &weigh_stats::Cell) -> bool {
     let charged = !report.circumstances.charges.is_empty() && cell.is_charged_cpu();
     let up = cell.metric.name == weigh_model::neighbours::UP && all_up.contains(&cell.workload);
     !charged && !up
+}
+
+/// A column of numbers is sorted by them, whatever words stand beside them.
+#[test]
+fn numbers_among_words_are_sorted_as_numbers() {
+    let pooled = render_pooled(&pool::priced(), Format::Html, &Options::default()).expect("a page");
+    let pages = [
+        (pooled.clone(), "price/h", "0.34", "0.34"),
+        (pooled.clone(), "memory", "GiB", "8589934592"),
+        (pooled, "median: native", " → ", ""),
+        (starts::report().text(Format::Html), "succeeded", " of ", ""),
+        (common::sequential().text(Format::Html), "median", " → ", ""),
+        (common::neighbours::density().text(Format::Html), "guests", "alone", "1"),
+    ];
+    for (page, column, word, sort) in pages {
+        let page = Element::parse(&page);
+        let cells = page.all(&["td"]).into_iter();
+        let own =
+            |cell: &&Element| cell.attribute("data-label").starts_with(column) && cell.text().contains(word);
+        let cells: Vec<&Element> = cells.filter(own).collect();
+        assert!(!cells.is_empty(), "{column} with {word}");
+        for cell in cells {
+            let found = cell.attribute("data-sort");
+            assert!(found.parse::<f64>().is_ok() && found.starts_with(sort), "{column}: {}", cell.text());
+        }
+    }
 }
 
 #[test]
