@@ -376,7 +376,7 @@ fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section>
 fn isolation_figure(all: &[&Isolation], names: &Names, plots: &mut Plots, caption: &str) -> Vec<Figure> {
     let measured: Vec<(usize, String, Interval)> = all
         .iter()
-        .filter_map(|one| Some((names.number(&one.environment)?, one.neighbours.to_string(), one.loss?)))
+        .filter_map(|one| Some((names.number(&one.environment)?, shown_name(&column(one)), one.loss?)))
         .collect();
     if measured.is_empty() {
         return Vec::new();
@@ -390,7 +390,12 @@ fn isolation_figure(all: &[&Isolation], names: &Names, plots: &mut Plots, captio
         (environment, kinds.iter().map(loss).collect())
     };
     let rows = grouped(&measured, |(environment, ..)| *environment).into_iter().map(row).collect();
-    plots.isolations.push(IsolationPlot { kinds, rows });
+    let what = match all.iter().filter(|one| one.reference == Reference::Alone).count() {
+        0 => "cost beyond idle neighbours",
+        alone if alone == all.len() => "cost beyond running alone",
+        _ => "cost beyond idle neighbours or alone",
+    };
+    plots.isolations.push(IsolationPlot { what, kinds, rows });
     let seen = "bars by kind of neighbours, one per environment, with 95 % intervals";
     let index = plots.isolations.len() - 1;
     vec![Figure::beside_table(PlotKind::Isolation, index, shown_name(caption), seen)]

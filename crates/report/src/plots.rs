@@ -161,9 +161,12 @@ impl NeighbourPlot {
     }
 }
 
-/// The cost of each kind of neighbours beyond idle ones.
+/// The cost of each kind of neighbours beyond idle ones, or over running alone where idle ones were
+/// not measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct IsolationPlot {
+    /// The label of the vertical axis.
+    pub what: &'static str,
     pub kinds: Vec<String>,
     /// The environment, then for each kind the loss with its interval, as fractions.
     pub rows: Vec<(usize, Vec<Option<[f64; 3]>>)>,

@@ -366,7 +366,7 @@
       layout: {
         barmode: "group", showlegend: true,
         xaxis: axis(look, { tickvals: plot.kinds.map((_, column) => column), ticktext: plot.kinds.map((kind) => axisName(kind)), showgrid: false, zeroline: false }),
-        yaxis: axis(look, { ticksuffix: " %", nticks: narrow() ? 5 : 8, rangemode: losses.every((loss) => loss >= 0) ? "tozero" : "normal", title: { text: "cost beyond idle neighbours", standoff: 8 } }),
+        yaxis: axis(look, { ticksuffix: " %", nticks: narrow() ? 5 : 8, rangemode: losses.every((loss) => loss >= 0) ? "tozero" : "normal", title: { text: plain(plot.what), standoff: 8 } }),
       },
     };
   }

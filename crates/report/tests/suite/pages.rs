@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 use weigh_model::{Effort, VoidCause};
 use weigh_report::{Format, LogEnd, Options, Report, render_pooled};
-use weigh_stats::{Notice, Warning, WarningKind};
+use weigh_stats::{Notice, Reference, Warning, WarningKind};
 
 /// The tables of every page are complete: a cell for each column, which names its heading for
 /// layouts that show rows as cards.
@@ -238,6 +238,19 @@ fn scripts_know_hostile_names_as_they_are() {
     assert!(
         names.all(|name| name.contains("<script>alert(1)</script>") && name.contains("\\u{1b}[31m\\u{202e}"))
     );
+}
+
+/// Neighbours are compared with idle ones only if there were idle ones.
+#[test]
+fn the_figure_of_isolation_says_what_it_compares_with() {
+    let mut report = common::neighbours::density();
+    let plot = |report: &Report| data(&report.text(Format::Html))["isolations"][0].take();
+    assert_eq!(plot(&report)["what"], "cost beyond idle neighbours");
+    report.isolations.iter_mut().for_each(|one| one.reference = Reference::Alone);
+    let plot = plot(&report);
+    assert_eq!(plot["what"], "cost beyond running alone");
+    let kinds = plot["kinds"].as_array().expect("kinds");
+    assert!(kinds.iter().all(|kind| kind.as_str().is_some_and(|kind| kind.ends_with(" over alone"))));
 }
 
 /// Names that contain markup appear as text, in headings and in cells.
