@@ -39,9 +39,9 @@ fn figures(subject: &str, courses: &[&Course], names: &Names, plots: &mut Plots)
     if rows.is_empty() {
         return Vec::new();
     }
-    plots.courses.push(CoursePlot { what: subject.into(), unit: scale.symbol().into(), rows });
-    let index = plots.courses.len() - 1;
     let subject = shown_name(subject);
+    plots.courses.push(CoursePlot { what: subject.clone(), unit: scale.symbol().into(), rows });
+    let index = plots.courses.len() - 1;
     let five = "a box per environment from the 5 % to the 95 % quantile, its whiskers reaching to the least and the most";
     let course = "values over hours, one line per environment, changes marked";
     let title = format!("{subject}: least, 5 %, median, 95 %, most");

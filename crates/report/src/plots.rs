@@ -369,9 +369,9 @@ fn charges(report: &Report, names: &Names, groups: &[Group]) -> Vec<ChargePlot> 
         plots.push(ChargePlot {
             shown: shown_name(&group.workload),
             workload: group.workload.clone(),
-            operation: table.operation.clone(),
+            operation: shown_name(&table.operation),
             unit: scale.symbol().into(),
-            parts: table.parts.clone(),
+            parts: table.parts.iter().map(|name| shown_name(name)).collect(),
             rows: of.iter().filter_map(row).collect(),
             table: first,
         });

@@ -49,7 +49,7 @@ impl Plots {
                     .collect::<Vec<_>>()
                     .join(": "),
                 metric: format!("{}, {}", shown_name(&cell.metric.name), shown_name(&cell.environment)),
-                unit: cell.metric.unit.symbol().into(),
+                unit: shown_name(cell.metric.unit.symbol()),
                 direction: String::new(),
                 primary: cell.metric.primary,
                 rows: own.chain(mean).chain(another).collect(),

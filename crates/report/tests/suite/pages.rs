@@ -7,7 +7,7 @@ use crate::common::{self, EVIL, Sample, Shown, found, hostile_samples, samples, 
 use crate::pool;
 use std::collections::BTreeSet;
 use std::io::Cursor;
-use weigh_model::{Effort, VoidCause};
+use weigh_model::{Effort, LoadKind, VoidCause};
 use weigh_report::{Format, LogEnd, Options, Report, render_pooled};
 use weigh_stats::{Notice, Reference, Warning, WarningKind};
 
@@ -238,6 +238,48 @@ fn scripts_know_hostile_names_as_they_are() {
     assert!(
         names.all(|name| name.contains("<script>alert(1)</script>") && name.contains("\\u{1b}[31m\\u{202e}"))
     );
+}
+
+/// No name reaches a figure with control characters or marks of direction.
+#[test]
+fn figures_get_harmless_names() {
+    fn harmful(value: &serde_json::Value) -> bool {
+        // Lines of what a figure says.
+        let of = |text: &str| text.chars().any(|c| c != '\n' && weigh_model::is_harmful(c));
+        match value {
+            serde_json::Value::String(text) => of(text),
+            serde_json::Value::Array(items) => items.iter().any(harmful),
+            serde_json::Value::Object(fields) => fields.iter().any(|(key, value)| of(key) || harmful(value)),
+            _ => false,
+        }
+    }
+    let rename = |name: &mut String| name.push_str(EVIL);
+    let mut machines = common::machines::report();
+    machines.analysis.cells.iter_mut().for_each(|cell| rename(&mut cell.workload));
+    for charge in &mut machines.circumstances.charges {
+        rename(&mut charge.workload);
+        rename(&mut charge.operation);
+        charge.parts_ns_per_op.insert(EVIL.into(), 1e3);
+    }
+    for summary in &mut machines.circumstances.latencies {
+        rename(&mut summary.workload);
+        rename(&mut summary.histogram);
+    }
+    let mut density = common::neighbours::density();
+    for one in &mut density.isolations {
+        one.neighbours.load = LoadKind::Named(EVIL.into());
+    }
+    let mut soak = common::neighbours::soak();
+    soak.courses.iter_mut().for_each(|course| rename(&mut course.workload));
+    let own = [("charges", machines), ("isolations", density), ("courses", soak)];
+    for (place, report) in own {
+        let data = data(&report.text(Format::Html));
+        assert!(data[place].to_string().contains("<script>"), "{place} has the names");
+        assert!(!harmful(&data), "{place}: {data}");
+    }
+    for (name, sample) in hostile_samples() {
+        assert!(!harmful(&data(&sample.text(Format::Html))), "{name}");
+    }
 }
 
 /// Neighbours are compared with idle ones only if there were idle ones.
