@@ -14,13 +14,16 @@
     return { worse: look.worse, better: look.better, same: look.same, open: look.faint }[tone] ?? look.faint;
   }
 
+  // Whether a number has a place on a scale of logarithms. An interval without an end there reaches the edge of the figure.
+  const placed = (bound) => bound !== null && bound > -1;
+
   function forestRows() {
     const wanted = document.getElementById("forest-filter")?.value.trim().toLowerCase() ?? "";
     const all = document.getElementById("forest-all")?.checked ?? false;
     const rows = [];
     for (const table of data.tables) {
       for (const row of table.rows) {
-        if (!row.effect || row.effect.some((bound) => bound === null || bound <= -1)) continue;
+        if (!row.effect) continue;
         const name = `${table.workload} ${table.metric}`;
         const where = data.environments[row.e];
         const text = `${name} ${where} ${row.verdict}`.toLowerCase();
@@ -33,16 +36,18 @@
   }
 
   function forest(look) {
-    const rows = forestRows();
+    const all = forestRows();
+    const rows = all.filter(({ row }) => placed(row.effect[0]));
+    const lacking = all.length === rows.length ? "" : ` (not drawn: ${all.length - rows.length} without a place on this scale)`;
     const several = new Set(rows.map(({ where }) => where)).size > 1;
-    const bounds = rows.flatMap(({ row }) => row.effect).map(Math.log1p);
+    const bounds = rows.flatMap(({ row }) => row.effect).filter(placed).map(Math.log1p);
     const reach = Math.log1p(2 * data.margin);
     let [low, high] = [Math.min(-reach, ...bounds), Math.max(reach, ...bounds)];
     const pad = 0.04 * (high - low);
     [low, high] = [low - pad, high + pad];
     const traces = Object.entries(VERDICTS).map(([tone, { symbol, word }]) => {
       const own = rows.map((row, at) => ({ ...row, at })).filter(({ row }) => row.tone === tone);
-      const at = ({ row }, which) => Math.log1p(row.effect[which]);
+      const at = ({ row }, which) => (placed(row.effect[which]) ? Math.log1p(row.effect[which]) : which === 1 ? low : high);
       return {
         type: "scatter", mode: "markers", name: word, showlegend: own.length > 0,
         x: own.map((one) => at(one, 0)), y: own.map(({ at }) => at),
@@ -53,7 +58,7 @@
         marker: { symbol, size: 11, color: toneColour(look, tone), line: { width: 2, color: toneColour(look, tone) } },
         text: own.map(({ name, where, row }) =>
           plain(`${where}: ${name}`) +
-          `<br>${percent(row.effect[0])} [${percent(row.effect[1])}, ${percent(row.effect[2])}], n ${row.n}` +
+          `<br>${percent(row.effect[0])} [${row.effect.slice(1).map((bound) => (bound === null ? "no end" : percent(bound))).join(", ")}], n ${row.n}` +
           `<br>${plain(row.verdict || "descriptive, no verdict")}`),
         hovertemplate: "%{text}<extra></extra>",
       };
@@ -76,7 +81,7 @@
         showlegend: true,
         xaxis: axis(look, {
           range: [low, high], ...percentTicks(low, high), zeroline: true, zerolinewidth: 2, side: "bottom",
-          title: { text: data.sequential ? "change of the cost" : "cost relative to " + environment(0) + ", less 1", standoff: 8 },
+          title: { text: (data.sequential ? "change of the cost" : "cost relative to " + environment(0) + ", less 1") + lacking, standoff: 8 },
         }),
         yaxis: axis(look, {
           range: [rows.length - 0.4, -0.6], tickvals: rows.map((_, at) => at), ticktext: rows.map(label), showgrid: false, zeroline: false,

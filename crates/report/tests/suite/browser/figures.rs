@@ -46,6 +46,7 @@ fn unusual_values_are_drawn_so_that_they_can_be_read() {
     browser.screen(WIDE.0, WIDE.1, "light");
     overheads_have_a_linear_axis(&browser);
     latencies_close_together_have_an_axis(&browser);
+    effects_without_ends_are_not_left_out(&browser);
 }
 
 /// Even if all of them are positive, and differ by more than a factor of ten.
@@ -97,4 +98,32 @@ fn latencies_close_together_have_an_axis(browser: &Browser) {
     let different =
         format!("return new Set({ticks}).size >= 3 && {ticks}.every((word) => word.endsWith('ms'))");
     assert_eq!(browser.evaluate(&different), true, "{}", browser.evaluate(&format!("return {ticks}")));
+}
+
+fn effects_without_ends_are_not_left_out(browser: &Browser) {
+    let mut report = common::quick();
+    let effects: Vec<&mut Interval> =
+        report.analysis.cells.iter_mut().filter_map(|cell| cell.overhead.as_mut()).collect();
+    let all = effects.len();
+    for (at, effect) in effects.into_iter().enumerate() {
+        match at {
+            0 => (effect.low, effect.high) = (-1.0, f64::INFINITY),
+            1 => effect.estimate = f64::INFINITY,
+            _ => {}
+        }
+    }
+    browser.open(&write(browser, "endless", &report));
+    draw_all(browser);
+    let forest = "const canvas = document.querySelector('figure[data-kind=forest] .canvas');
+         const { range, title } = canvas._fullLayout.xaxis;
+         const of = (key) => canvas.data.flatMap((trace) => trace[key]);
+         const [texts, x] = [of('text'), of('x')];
+         const error = (key) => canvas.data.flatMap((trace) => trace.error_x[key]);
+         const at = texts.findIndex((text) => text.includes('no end'));";
+    let shown = |what: &str| browser.evaluate(&format!("{forest} return {what}"));
+    assert_eq!(shown("x.length"), all - 1, "one has no place");
+    assert_eq!(shown("title.text.includes('not drawn: 1 ')"), true, "{}", shown("title.text"));
+    assert_eq!(shown("texts[at].includes('[−100 %, no end]')"), true, "{}", shown("texts"));
+    let reaches = "Math.abs(x[at] - error('arrayminus')[at] - range[0]) < 1e-9 && Math.abs(x[at] + error('array')[at] - range[1]) < 1e-9";
+    assert_eq!(shown(reaches), true, "from edge to edge");
 }
