@@ -35,8 +35,10 @@
   function percent(fraction) {
     const value = fraction * 100;
     const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
-    const text = Math.abs(value).toFixed(digits);
-    return (Number(text) === 0 ? "" : value < 0 ? "−" : "+") + text + " %";
+    const rounded = Math.abs(value).toFixed(digits);
+    // Nothing is rounded to zero.
+    const text = Number(rounded) === 0 && value !== 0 ? Number(Math.abs(value).toPrecision(1)) : rounded;
+    return (value === 0 ? "" : value < 0 ? "−" : "+") + text + " %";
   }
 
   function seconds(value, digits = 3) {

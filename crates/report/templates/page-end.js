@@ -154,11 +154,13 @@
       const filter = document.createElement("input");
       Object.assign(filter, { type: "search", placeholder: "filter" });
       filter.setAttribute("aria-label", `Show only rows that contain this: ${name}`);
+      // As a keyboard writes it.
+      const typed = (text) => text.toLowerCase().replace(/−/g, "-").replace(/\u00a0/g, " ");
       filter.addEventListener("input", () => {
-        const wanted = filter.value.trim().toLowerCase();
+        const wanted = typed(filter.value.trim());
         let shown = 0;
         for (const row of body.rows) {
-          row.hidden = !row.textContent.toLowerCase().includes(wanted);
+          row.hidden = !typed(row.textContent).includes(wanted);
           shown += row.hidden ? 0 : 1;
         }
         said.textContent = wanted ? `${shown} of ${body.rows.length} rows` : "";

@@ -122,7 +122,7 @@
   function trace(look, index) {
     const table = data.tables[index];
     const rows = table.rows.filter((row) => row.values.length > 0);
-    const marks = data.marks[table.workload] ?? { voids: [], noise: {} };
+    const marks = Object.hasOwn(data.marks, table.workload) ? data.marks[table.workload] : { voids: [], noise: {} };
     const all = rows.flatMap((row) => row.values);
     const block = (row, at) => row.blocks?.[at] ?? at;
     const traces = rows.map((row) => ({

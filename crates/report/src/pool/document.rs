@@ -195,7 +195,7 @@ fn result_row(cell: &PooledCell, scale: &Scale, bars: BarScale) -> Row {
     let remark = |text: String| Piece::Remark { text, aside: false };
     let before = [
         Entry::name(&cell.environment),
-        range(cell, scale),
+        range(cell.medians, scale),
         cell.overhead.map(|of| Entry::effect(of.into())).unwrap_or_default(),
         Entry::bar(bar(&name, cell.overhead, words::tone(cell), bars)),
         Entry::flag(words::tone(cell), words::verdict(cell)),
@@ -217,14 +217,15 @@ fn ends(interval: Interval) -> Entry {
 }
 
 /// The medians of an environment, from the least to the largest of the machines.
-fn range(cell: &PooledCell, scale: &Scale) -> Entry {
-    let Some((low, high)) = cell.medians else { return Entry::text("-") };
+fn range(medians: Option<(f64, f64)>, scale: &Scale) -> Entry {
+    let Some((low, high)) = medians else { return Entry::text("-") };
     let [low, high] = [low, high].map(|end| scale.quantity(end));
     if low == high {
         return Entry::quantity(high);
     }
     let sort = Some(low.value);
-    let low = Quantity { unit: String::new(), ..low };
+    // A unit that both have stands once.
+    let low = if low.unit == high.unit { Quantity { unit: String::new(), ..low } } else { low };
     Entry { sort, ..Entry::of(vec![Piece::Quantity(low), Piece::Text("–".into()), Piece::Quantity(high)]) }
 }
 
@@ -520,4 +521,18 @@ fn reading(report: &PooledReport) -> Section {
     let notes = of_scope.into_iter().chain([verdicts]).chain(rates).chain(kinds).chain([measured]);
     let notes = notes.map(|note| note.replace(" %", "\u{a0}%"));
     Section::new("How to read this").with(Audience::ALL, Block::bullets(notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::Unit;
+
+    #[test]
+    fn both_ends_of_a_range_have_their_unit() {
+        let scale = Scale::new(&Unit::normalise("s").0, [1.0], None);
+        let words = |low, high| range(Some((low, high)), &scale).words();
+        assert_eq!(words(2.0, 3.0), "2.00–3.00 s");
+        assert_eq!(words(2e-6, 3.0), "2.00 µs–3.00 s");
+    }
 }

@@ -47,6 +47,7 @@ fn unusual_values_are_drawn_so_that_they_can_be_read() {
     overheads_have_a_linear_axis(&browser);
     latencies_close_together_have_an_axis(&browser);
     effects_without_ends_are_not_left_out(&browser);
+    workloads_have_any_name(&browser);
 }
 
 /// Even if all of them are positive, and differ by more than a factor of ten.
@@ -109,6 +110,7 @@ fn effects_without_ends_are_not_left_out(browser: &Browser) {
         match at {
             0 => (effect.low, effect.high) = (-1.0, f64::INFINITY),
             1 => effect.estimate = f64::INFINITY,
+            2 => *effect = Interval { estimate: 4e-5, low: -3e-5, high: 1.1e-4 },
             _ => {}
         }
     }
@@ -124,6 +126,16 @@ fn effects_without_ends_are_not_left_out(browser: &Browser) {
     assert_eq!(shown("x.length"), all - 1, "one has no place");
     assert_eq!(shown("title.text.includes('not drawn: 1 ')"), true, "{}", shown("title.text"));
     assert_eq!(shown("texts[at].includes('[−100 %, no end]')"), true, "{}", shown("texts"));
+    let small = "texts.some((text) => text.includes('+0.004 % [−0.003 %, +0.01 %]'))";
+    assert_eq!(shown(small), true, "no effect is rounded to zero: {}", shown("texts"));
     let reaches = "Math.abs(x[at] - error('arrayminus')[at] - range[0]) < 1e-9 && Math.abs(x[at] + error('array')[at] - range[1]) < 1e-9";
     assert_eq!(shown(reaches), true, "from edge to edge");
+}
+
+/// Also one that every object of the script has.
+fn workloads_have_any_name(browser: &Browser) {
+    let mut report = common::quick();
+    report.analysis.cells.iter_mut().for_each(|cell| cell.workload = "constructor".into());
+    browser.open(&write(browser, "constructor", &report));
+    assert!(draw_all(browser) > 0);
 }

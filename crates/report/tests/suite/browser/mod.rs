@@ -118,6 +118,8 @@ fn tables_are_sorted_filtered_and_copied(browser: &Browser) {
             "const input = tools.querySelector('input'); input.value = '{text}'; input.dispatchEvent(new Event('input'));"
         ))
     };
+    filter("-0.04 %");
+    assert_eq!(names(), serde_json::json!(["docker:net=nat"]), "signs are those of the keyboard");
     filter("DOCKER");
     assert_eq!(names(), serde_json::json!(["docker:net=nat"]));
     assert_eq!(browser.evaluate("return tools.querySelector('[role=status]').textContent"), "1 of 4 rows");
