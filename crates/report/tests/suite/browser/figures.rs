@@ -25,7 +25,7 @@ fn what_is_printed_is_light_and_whole() {
            && figure.querySelector('.canvas')._fullLayout.width <= 700
            && getComputedStyle(figure.querySelector('.main-svg')).backgroundColor === 'rgb(255, 255, 255)')",
     );
-    let folded = "[...document.querySelectorAll('details:not([open]) > :not(summary)')]";
+    let folded = "[...document.querySelectorAll('details:not([open]) > :not(summary, .tools)')]";
     assert_eq!(browser.evaluate(&format!("return {folded}.length > 0")), true);
     assert_eq!(
         browser.evaluate(&format!("return {folded}.every((element) => element.checkVisibility())")),
