@@ -348,7 +348,7 @@ fn files_are_shared_as_the_root_key_says() {
         let mut guest = match bench.launch(&GuestRequest { memory_bytes: Some(512 << 20), ..request }) {
             Ok(guest) => guest,
             // The guest's kernel or the host lacks it.
-            Err(error @ PlatformError::Missing { .. }) => {
+            Err(error @ PlatformError::Unavailable { .. }) => {
                 let test = format!("files_are_shared_as_the_root_key_says with root={way}");
                 common::skip_or_fail(&test, way, &error.to_string());
                 continue;
