@@ -4,7 +4,7 @@ use crate::document::{
     Audience, Block, Document, Entry, Figure, Item, ListKind, PlotKind, Section, Table, Tone,
 };
 use crate::group::{distinct, grouped};
-use crate::json::{estimate, spelled_out};
+use crate::json::{estimate, to_json};
 use crate::own::{self, OwnRow};
 use crate::quantity::{Effect, Scale};
 use crate::study::charts::{Chart, Mark, Series};
@@ -306,7 +306,7 @@ fn json(report: &HistoryReport) -> Result<String, ReportError> {
         "series": report.series.iter().map(series).collect::<Vec<Value>>(),
         "warnings": report.notices.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
+    Ok(to_json(&root)?)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::differences::{Difference, differences};
 use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, surface, troubles};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
 use weigh_stats::{Cell, ChargeSummary, ClockSummary, Interval, NoiseSummary, RunSide, Summary};
@@ -67,7 +68,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         machine.insert("clock".into(), json!(circumstances.loader_clock.as_ref().map(clock)));
         root.insert("loader_machine".into(), machine.into());
     }
-    Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
+    Ok(to_json(&root)?)
 }
 
 fn all<T>(items: &[T], one: impl Fn(&T) -> Value) -> Vec<Value> {
@@ -229,18 +230,23 @@ fn charge(charge: &ChargeSummary) -> Value {
     })
 }
 
-/// The same JSON for a terminal: also escapes characters that RFC 8259 allows but that could move a
-/// cursor or change the direction of writing. They occur only within strings.
-pub fn spelled_out(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
+/// Serialises a value as JSON with indentation and a final line break. Also escapes characters that
+/// RFC 8259 allows but that could move the cursor of a terminal or change the direction of writing.
+///
+/// # Errors
+/// The value cannot be serialised.
+pub fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
+    let json = serde_json::to_string_pretty(value)?;
+    let mut out = String::with_capacity(json.len() + 1);
     for c in json.chars() {
         match c {
             '\n' => out.push(c),
+            // Such characters occur only within strings.
             _ if weigh_model::is_harmful(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             _ => out.push(c),
         }
     }
-    out
+    Ok(out + "\n")
 }
 
 #[cfg(test)]
@@ -250,7 +256,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped_and_read_back() {
         let text = "a\u{9b}2J\u{202e}\u{7f}\u{61c}b\u{1b}é";
-        let json = spelled_out(&serde_json::to_string_pretty(&[text]).expect("a text"));
+        let json = to_json(&[text]).expect("a text");
         assert_eq!(json.chars().find(|c| weigh_model::is_harmful(*c) && *c != '\n'), None, "{json}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&json).expect("JSON"), [text]);
     }

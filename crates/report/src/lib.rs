@@ -63,7 +63,7 @@ pub use fleet::{FleetRow, fleet};
 pub use gate::{Gate, Judgement};
 pub use history::{HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, render_history};
 pub use html::LivePage;
-pub use json::spelled_out;
+pub use json::to_json;
 pub use planned::planned;
 pub use pool::{PooledMachine, PooledReport, render_pooled};
 pub use quantity::Scale;

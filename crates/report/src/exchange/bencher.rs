@@ -1,6 +1,7 @@
 //! Bencher Metric Format: an object of benchmarks, each an object of measures.
 
 use super::{benchmark, measured};
+use crate::json::to_json;
 use crate::text::shown_name;
 use crate::{Report, ReportError};
 use serde_json::{Map, Value, json};
@@ -25,7 +26,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             other => *other = measures.into(),
         }
     }
-    Ok(serde_json::to_string_pretty(&benchmarks)? + "\n")
+    Ok(to_json(&benchmarks)?)
 }
 
 fn measure([value, low, high]: [f64; 3]) -> Value {

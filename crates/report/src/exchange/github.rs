@@ -2,6 +2,7 @@
 //! list of names with a value and a unit. A file holds metrics of one direction.
 
 use super::{benchmark, measured};
+use crate::json::to_json;
 use crate::quantity::Effect;
 use crate::text::{JOINER, shown_name};
 use crate::{Report, ReportError};
@@ -40,5 +41,5 @@ pub(crate) fn render(report: &Report, better: Better) -> Result<String, ReportEr
         };
         return Err(ReportError::NoMetric { holds });
     }
-    Ok(serde_json::to_string_pretty(&entries)? + "\n")
+    Ok(to_json(&entries)?)
 }

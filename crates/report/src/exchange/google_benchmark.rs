@@ -2,6 +2,7 @@
 //! times.
 
 use super::{measured, refuse_compared};
+use crate::json::to_json;
 use crate::text::shown_name;
 use crate::{Report, ReportError};
 use serde_json::{Value, json};
@@ -41,5 +42,5 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     if let Some(host) = &report.host {
         context["num_cpus"] = host.cpus.len().into();
     }
-    Ok(serde_json::to_string_pretty(&json!({ "context": context, "benchmarks": benchmarks }))? + "\n")
+    Ok(to_json(&json!({ "context": context, "benchmarks": benchmarks }))?)
 }

@@ -2,7 +2,7 @@
 
 use super::{PooledReport, costs, words};
 use crate::ReportError;
-use crate::json::{estimate, spelled_out};
+use crate::json::{estimate, to_json};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use weigh_stats::{GroupDifference, MachineEffect, Pooled, PooledCell};
@@ -30,7 +30,7 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
         "tool_version": report.tool_version,
         "warnings": report.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    Ok(spelled_out(&serde_json::to_string_pretty(&root)?) + "\n")
+    Ok(to_json(&root)?)
 }
 
 fn cell(report: &PooledReport, cell: &PooledCell) -> Value {

@@ -3,7 +3,7 @@
 use super::StudyReport;
 use super::tally::Tally;
 use crate::ReportError;
-use crate::json::spelled_out;
+use crate::json::to_json;
 use serde::Serialize;
 
 /// Version of the format, which `schema/study.schema.json` describes.
@@ -21,5 +21,5 @@ struct Document<'a> {
 /// labels.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     let document = Document { format: FORMAT, summary: Tally::of_study(report), study: report };
-    Ok(spelled_out(&serde_json::to_string_pretty(&document)?) + "\n")
+    Ok(to_json(&document)?)
 }

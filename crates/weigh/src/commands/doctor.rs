@@ -223,11 +223,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
         now,
         leftovers,
     };
-    ui::print(&if json {
-        serde_json::to_string_pretty(&diagnosis).expect("plain data becomes JSON")
-    } else {
-        ui::shown(&document(&diagnosis))
-    });
+    ui::print(&if json { ui::json(&diagnosis) } else { ui::shown(&document(&diagnosis)) });
     Ok(())
 }
 

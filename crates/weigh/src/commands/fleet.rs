@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use weigh_host::clock;
-use weigh_report::{FleetRow, spelled_out};
+use weigh_report::FleetRow;
 use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineState};
 
 /// Makes the plan, has every machine measure it, and shows the state of the machines.
@@ -189,8 +189,7 @@ fn report_shared_machines(directory: &FleetDirectory) {
 /// Renders the machines in a format.
 fn rendered(directory: &FleetDirectory, format: OutputFormat) -> Result<String, Failure> {
     if format == OutputFormat::Json {
-        let text = serde_json::to_string_pretty(directory.fleet());
-        return Ok(spelled_out(&text.expect("plain data becomes JSON")));
+        return Ok(ui::json(directory.fleet()));
     }
     let rows = directory.fleet().machines.iter().enumerate().map(|(at, machine)| {
         let run = directory.run(at).ok().flatten();

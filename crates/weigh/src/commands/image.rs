@@ -128,7 +128,7 @@ fn list(json: bool) -> Result<(), Failure> {
             .iter()
             .map(|kept| Listed { record: &kept.record, tags: &kept.tags, tree: kept.tree() })
             .collect();
-        ui::print(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON"));
+        ui::print(&ui::json(&listed));
     } else if kept.is_empty() {
         ui::print("no image is kept here; `weigh image build debian` makes one");
     } else {

@@ -8,7 +8,6 @@ use serde::Serialize;
 use weigh_images::store::CachedImage;
 use weigh_model::harmless_lines;
 use weigh_platforms::{self as platforms, Values};
-use weigh_report::spelled_out;
 
 #[derive(Serialize)]
 struct Entry {
@@ -40,11 +39,7 @@ pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
         Listed::Studies => study_entries()?,
         Listed::Images => image_entries()?,
     };
-    ui::print(&if json {
-        spelled_out(&serde_json::to_string_pretty(&entries).expect("plain data becomes JSON"))
-    } else {
-        text(&entries)
-    });
+    ui::print(&if json { ui::json(&entries) } else { text(&entries) });
     Ok(())
 }
 

@@ -63,7 +63,7 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
     }
     let command = command.unwrap_or_default();
     if json {
-        ui::print(&serde_json::to_string_pretty(&planned).expect("plain data becomes JSON"));
+        ui::print(&ui::json(&planned));
     } else {
         let command = proposed(&command, &planned).map(|words| shell_quoted(&words));
         ui::print(&ui::shown(&weigh_report::planned(&planned, command.as_deref())));

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
 use weigh_model::harmless_lines;
+use weigh_report::ReportError;
 use weigh_report::study::StudyReport;
-use weigh_report::{ReportError, spelled_out};
 use weigh_studies::{
     Column, ColumnChoice, Experiment, ExperimentState, Library, Reanalysed, Study, StudyDirectory,
     StudyState, UnknownExperiment, reanalyse,
@@ -288,7 +288,7 @@ fn list(library: &Library, json: bool) -> Result<(), Failure> {
         .collect();
     if json {
         let listed: Vec<&Listed> = all.iter().map(|(_, listed)| listed).collect();
-        ui::print(&spelled_out(&serde_json::to_string_pretty(&listed).expect("plain data becomes JSON")));
+        ui::print(&ui::json(&listed));
         return Ok(());
     }
     ui::print(&in_words(library, &all));

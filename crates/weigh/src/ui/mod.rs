@@ -19,6 +19,7 @@ pub use words::human;
 
 use crate::error::Failure;
 use miette::{GraphicalReportHandler, GraphicalTheme};
+use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use weigh_model::harmless_lines;
 use weigh_report::{Document, Format, Gate, Options, render_document};
@@ -71,6 +72,11 @@ pub fn shown(document: &Document) -> String {
     let Terminal { width, color, unicode } = terminal();
     let options = Options { width, color, unicode, details: true, gate: None };
     render_document(document, Format::Table, &options).expect("a terminal shows every document")
+}
+
+/// A result as JSON for standard output.
+pub fn json(result: &impl Serialize) -> String {
+    weigh_report::to_json(result).expect("plain data becomes JSON")
 }
 
 /// Prints a result to standard output. A closed pipe (`weigh show | head`) ends the output without
