@@ -152,7 +152,7 @@ impl Platform for Libvirt {
             host_root: !storage::is_system(environment)
                 && share::is_expected(setting(self, environment, "kernel"), prepare::ways()),
             sized_memory: true,
-            settles: true,
+            makes_explicit: true,
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
@@ -173,7 +173,7 @@ impl Platform for Libvirt {
         }
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let acceleration = self.acceleration(host, environment)?.0;
         Ok(environment.with("accel", acceleration.as_str()))
     }

@@ -100,16 +100,16 @@ impl RemoteMachine {
     ///
     /// # Errors
     /// It cannot be reached, or the probe does not run there.
-    pub fn settle(&self, host: &Host) -> Result<EnvironmentSpec> {
-        let settled = self.platform.settle(host, &self.environment)?;
-        if settled.get("by") == Some("shell") {
+    pub fn make_explicit(&self, host: &Host) -> Result<EnvironmentSpec> {
+        let explicit = self.platform.make_explicit(host, &self.environment)?;
+        if explicit.get("by") == Some("shell") {
             let here = std::env::consts::ARCH;
             return Err(PlatformError::unavailable(
                 format!("the load generator needs Linux on {here}, which {} is not", self.name()),
                 "name a machine of the same kind as this one",
             ));
         }
-        Ok(self.with_address(settled))
+        Ok(self.with_address(explicit))
     }
 
     /// Returns the environment with all keys that the user may give.

@@ -101,7 +101,7 @@ impl Platform for Osv {
             fork: false,
             host_root: false,
             sized_memory: true,
-            settles: true,
+            makes_explicit: true,
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
@@ -122,7 +122,7 @@ impl Platform for Osv {
         Ok(())
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let attempt = |request: &GuestRequest| acceleration(host, request);
         let acceleration = crate::oci::with_probe(host, environment.clone(), attempt)?;
         Ok(environment.with("accel", acceleration.as_str()))

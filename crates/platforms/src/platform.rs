@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! keys, capabilities, host_changes     any time; they touch nothing
-//! settle                               when a plan is made; may launch a guest of its own and stop it
+//! make_explicit                        when a plan is made; may launch a guest of its own and stop it
 //! availability                         any time; launches a guest of its own and stops it
 //! prepare                              once per environment and run; again after a resume
 //! launch -> Guest                      any number of times
@@ -78,7 +78,7 @@ pub trait Platform: Send + Sync {
     ///
     /// # Errors
     /// This host lacks something that the environment names; the error says what was found.
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let _ = host;
         Ok(environment.clone())
     }

@@ -136,7 +136,7 @@ impl Platform for Pod {
             // A pod's CPU limit is an amount of time: it sees, and runs on, all CPUs of the node.
             cpu_limit: false,
             host_root: false,
-            settles: settled_keys(environment).is_none(),
+            makes_explicit: explicit_keys(environment).is_none(),
             implies: if here { IMPLIES_HERE } else { IMPLIES },
             elsewhere: !here,
             stages: &stamps::POD,
@@ -163,7 +163,7 @@ impl Platform for Pod {
         Ok(())
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let mut environment = environment.clone();
         if environment.get("context").is_none() {
             let context = Kubectl::find(&environment)?.current_context()?;
@@ -238,8 +238,8 @@ impl Platform for Pod {
     }
 }
 
-/// `Some` if all the keys that [`Platform::settle`] makes explicit are given.
-fn settled_keys(environment: &EnvironmentSpec) -> Option<()> {
+/// `Some` if all the keys that [`Platform::make_explicit`] makes explicit are given.
+fn explicit_keys(environment: &EnvironmentSpec) -> Option<()> {
     environment.get("context")?;
     environment.get("node")?;
     (environment.get("here")? != "auto").then_some(())
@@ -351,9 +351,9 @@ mod tests {
             assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
         }
         let can = |text: &str| Pod.capabilities(&resolve(&spec(text)).unwrap().1);
-        assert!(can("pod").settles && can("pod").elsewhere && !can("pod").freeze);
+        assert!(can("pod").makes_explicit && can("pod").elsewhere && !can("pod").freeze);
         let here = can("pod:context=a,node=n1,here=yes,cpus=0.5");
-        assert!(!here.settles && !here.elsewhere && here.freeze && here.shares_kernel);
+        assert!(!here.makes_explicit && !here.elsewhere && here.freeze && here.shares_kernel);
         assert!(
             crate::defaults().all(|platform| platform.name() != PLATFORM),
             "nobody's cluster is used unasked"

@@ -8,7 +8,7 @@
 //! other threads, and virtiofsd(1) where it serves files, run anywhere; they are in the guest's
 //! control group and charged to it.
 //!
-//! **Acceleration** is part of the environment's name: [`Platform::settle`] makes `accel=`
+//! **Acceleration** is part of the environment's name: [`Platform::make_explicit`] makes `accel=`
 //! explicit, and KVM counts only where a guest has answered under it (`qemu/accel.rs`).
 //!
 //! **Freezing** is QEMU's `stop`. It stops the guest's clocks with its CPUs: a frozen guest does
@@ -234,7 +234,7 @@ impl Platform for Qemu {
             needs_root: net::needs_root(environment),
             host_root: shares_files(self, environment),
             sized_memory: true,
-            settles: true,
+            makes_explicit: true,
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
@@ -249,7 +249,7 @@ impl Platform for Qemu {
         memory::check(environment)
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         channel::Channel::check(environment)?;
         if opening(environment).aio == "io_uring" {
             disks::check_io_uring(&binary(environment)?)?;

@@ -94,7 +94,7 @@ impl Platform for Ssh {
             memory_limit: false,
             host_root: false,
             mounts_host_root: false,
-            settles: setting(self, environment, "by") == "auto",
+            makes_explicit: setting(self, environment, "by") == "auto",
             implies: IMPLIES,
             elsewhere: true,
             ..Capabilities::CONTAINER
@@ -131,7 +131,7 @@ impl Platform for Ssh {
         Ok(())
     }
 
-    fn settle(&self, _: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, _: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         let target = Target::of(environment)?;
         let machine = Machine::ask(&target, None)?;
         Ok(environment.with("by", by(environment, &target, &machine)?.as_str()))

@@ -179,21 +179,21 @@ pub trait HostView {
     /// The host cannot be used.
     fn ready_platforms(&mut self) -> Result<Vec<String>, Failure>;
 
-    /// Settles an environment, as [`Platform::settle`] does.
+    /// Makes an environment explicit, as [`Platform::make_explicit`] does.
     ///
     /// # Errors
     /// The host cannot be used; the inner error is the platform's own.
-    fn settle(
+    fn make_explicit(
         &mut self,
         platform: &dyn Platform,
         environment: &EnvironmentSpec,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
 
-    /// Settles the machine of a load generator, as [`RemoteMachine::settle`] does.
+    /// Makes a load generator's environment explicit, as [`RemoteMachine::make_explicit`] does.
     ///
     /// # Errors
     /// The host cannot be used; the inner error says why the other machine cannot be used.
-    fn settle_loader(
+    fn make_loader_explicit(
         &mut self,
         machine: &RemoteMachine,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure>;
@@ -210,7 +210,8 @@ pub trait HostView {
     fn note(&mut self, text: &str);
 }
 
-/// Plans without touching the host: every platform counts as ready, and nothing is settled.
+/// Plans without touching the host: every platform counts as ready, and environments stay as the
+/// user wrote them.
 pub enum NoHost {
     /// Plans for the user to read: notes are shown, and images have to exist.
     DryRun,
@@ -223,7 +224,7 @@ impl HostView for NoHost {
         Ok(platforms::defaults().map(|platform| platform.name().to_string()).collect())
     }
 
-    fn settle(
+    fn make_explicit(
         &mut self,
         _: &dyn Platform,
         environment: &EnvironmentSpec,
@@ -231,7 +232,7 @@ impl HostView for NoHost {
         Ok(Ok(environment.clone()))
     }
 
-    fn settle_loader(
+    fn make_loader_explicit(
         &mut self,
         machine: &RemoteMachine,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
@@ -309,19 +310,19 @@ impl HostView for LocalHost {
         Ok(ready)
     }
 
-    fn settle(
+    fn make_explicit(
         &mut self,
         platform: &dyn Platform,
         environment: &EnvironmentSpec,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
-        Ok(platform.settle(self.host()?, environment))
+        Ok(platform.make_explicit(self.host()?, environment))
     }
 
-    fn settle_loader(
+    fn make_loader_explicit(
         &mut self,
         machine: &RemoteMachine,
     ) -> Result<Result<EnvironmentSpec, PlatformError>, Failure> {
-        Ok(machine.settle(self.host()?))
+        Ok(machine.make_explicit(self.host()?))
     }
 
     fn note(&mut self, text: &str) {

@@ -20,7 +20,7 @@ use weigh_model::{
 };
 use weigh_platforms::loader::RemoteMachine;
 
-pub use environments::{settle, with_control};
+pub use environments::{make_explicit, with_control};
 pub use file::{check_host, read_plan};
 pub use gate_file::{FILE as GATE_FILE, GateFile};
 pub use workloads::{first_repeated, library, workloads};
@@ -144,7 +144,7 @@ pub fn plan(
     host.check_image(&image).map_err(|error| Failure::of_error(Kind::Input, &error))?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
     let (environments, baseline) = environments(args, &image, host)?;
-    let loader = loader.map(|machine| loader::settle(&machine, host)).transpose()?;
+    let loader = loader.map(|machine| loader::make_explicit(&machine, host)).transpose()?;
     let cores = loads_here.then(|| weigh_host::facts::cores(&facts.cpus));
     let capabilities = capabilities(&environments)?;
     let placement = Placement::new(&capabilities, cpus, memory_bytes, facts, cores.as_deref());

@@ -123,13 +123,13 @@ impl Platform for Oci {
         Capabilities {
             implies: self.0.implies,
             shares_kernel: !self.0.own_kernel,
-            settles: (self.0.needs_kvm)(environment).is_some(),
+            makes_explicit: (self.0.needs_kvm)(environment).is_some(),
             ..Capabilities::CONTAINER
         }
         .with_networks(self, environment)
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         if let Some(unproven) = (self.0.needs_kvm)(environment) {
             self.prove_kvm(host, environment, unproven)?;
         }

@@ -43,8 +43,9 @@ pub struct Capabilities {
     /// The guest is a virtual machine: it must be given a size of memory, and sees that less what
     /// its kernel keeps.
     pub sized_memory: bool,
-    /// [`super::Platform::settle`] makes something explicit, for which it may have to launch a guest.
-    pub settles: bool,
+    /// [`super::Platform::make_explicit`] makes something explicit, for which it may have to
+    /// launch a guest.
+    pub makes_explicit: bool,
     /// Parity keys ([`weigh_model::PARITY_KEYS`]) in which a guest differs from the host because of
     /// what the platform and these keys are, each with the reason in words: (`kernel`, "a machine
     /// of its own"). A key that ends with `*` matches all that begin so.
@@ -80,7 +81,7 @@ impl Capabilities {
         keeps_secrets: true,
         most_cpus: None,
         sized_memory: false,
-        settles: false,
+        makes_explicit: false,
         implies: &[],
         timed: true,
         elsewhere: false,

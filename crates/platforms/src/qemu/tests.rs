@@ -170,7 +170,7 @@ fn io_uring_is_proven_or_refused() {
     let bench = Bench::new("io_uring");
     let fake = bench.fake("echo 'fake-qemu: aio=io_uring was specified, but is not supported' >&2; exit 1");
     let fake = fake.with("disk", "raw").with("aio", "io_uring").with("accel", "tcg");
-    let error = Qemu.settle(&bench.host, &fake).unwrap_err().to_string();
+    let error = Qemu.make_explicit(&bench.host, &fake).unwrap_err().to_string();
     assert!(error.contains("not supported") && error.contains("aio=threads"), "{error}");
     bench.close();
 }

@@ -51,15 +51,15 @@ fn a_pod_follows_its_keys() {
 
 #[test]
 fn the_node_of_a_pod_is_settled() {
-    let Some(bench) = bench("pod-settle") else { return };
+    let Some(bench) = bench("pod-auto") else { return };
     let image = environment("");
     let image = image.split("image=").nth(1).unwrap();
     let spec = EnvironmentSpec::parse(&format!("pod:cpus=1,image={image}")).unwrap();
     let (platform, resolved) = resolve(&spec).unwrap();
-    assert!(platform.capabilities(&resolved).settles);
-    let settled = platform.settle(&bench.host, &resolved).unwrap();
-    assert_eq!(settled.to_string(), format!("pod:context=weigh,cpus=1,here=yes,image={image},node=n1"));
-    assert!(!platform.capabilities(&settled).settles);
+    assert!(platform.capabilities(&resolved).makes_explicit);
+    let explicit = platform.make_explicit(&bench.host, &resolved).unwrap();
+    assert_eq!(explicit.to_string(), format!("pod:context=weigh,cpus=1,here=yes,image={image},node=n1"));
+    assert!(!platform.capabilities(&explicit).makes_explicit);
     // Placed by the scheduler, and treated as if it ran elsewhere.
     let mut guest =
         bench.guest(&format!("pod:context=weigh,cpus=1,here=no,image={image},node=n1,scheduler=on"));

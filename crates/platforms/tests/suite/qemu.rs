@@ -31,9 +31,9 @@ fn launch(bench: &Bench, environment: &str) -> Box<dyn Guest> {
     bench.launch(&request(bench, environment)).unwrap()
 }
 
-fn settle(bench: &Bench, environment: &str) -> Result<String, PlatformError> {
+fn make_explicit(bench: &Bench, environment: &str) -> Result<String, PlatformError> {
     let (platform, environment) = resolve(&EnvironmentSpec::parse(environment).unwrap()).unwrap();
-    platform.settle(&bench.host, &environment).map(|settled| settled.to_string())
+    platform.make_explicit(&bench.host, &environment).map(|explicit| explicit.to_string())
 }
 
 /// The installed QEMU under a new name, about which nothing is cached.
@@ -59,15 +59,18 @@ fn acceleration_is_proven_by_booting() {
     // Any processor can be the model `qemu64`; with it a guest starts even where it then hangs.
     let keys = format!("binary={},cpu=qemu64", fresh_qemu(&bench).display());
     let started = Instant::now();
-    let first = settle(&bench, &format!("kvm:{keys}"));
+    let first = make_explicit(&bench, &format!("kvm:{keys}"));
     // The proof's deadline, and the time that killing takes on a busy host.
     assert!(started.elapsed() < patience(Duration::from_secs(20)), "{:?}", started.elapsed());
-    let auto = settle(&bench, &format!("qemu:{keys}")).unwrap();
-    assert_eq!(settle(&bench, &format!("qemu:accel=tcg,{keys}")).unwrap(), format!("qemu:accel=tcg,{keys}"));
+    let auto = make_explicit(&bench, &format!("qemu:{keys}")).unwrap();
+    assert_eq!(
+        make_explicit(&bench, &format!("qemu:accel=tcg,{keys}")).unwrap(),
+        format!("qemu:accel=tcg,{keys}")
+    );
     match first {
-        Ok(settled) => {
-            assert_eq!(settled, format!("qemu:accel=kvm,{keys}"));
-            assert_eq!(auto, settled);
+        Ok(explicit) => {
+            assert_eq!(explicit, format!("qemu:accel=kvm,{keys}"));
+            assert_eq!(auto, explicit);
         }
         Err(error) => {
             assert_eq!(auto, format!("qemu:accel=tcg,{keys}"));
@@ -75,7 +78,7 @@ fn acceleration_is_proven_by_booting() {
             assert!(text.contains("/dev/kvm"), "{text}");
             eprintln!("KVM here: {text}");
             let started = Instant::now();
-            let again = settle(&bench, &format!("kvm:{keys}")).unwrap_err().to_string();
+            let again = make_explicit(&bench, &format!("kvm:{keys}")).unwrap_err().to_string();
             assert!(
                 started.elapsed() < patience(Duration::from_secs(3)),
                 "it is kept: {:?}",
@@ -421,15 +424,17 @@ fn channels_follow_the_channel_key() {
     let mut again = platform.restore(&bench.host, &again, &saved).unwrap();
     assert_eq!(again.session().get("/bytes", 1 << 20).unwrap(), bytes);
     again.stop().unwrap();
-    match (settle(&bench, "qemu:accel=tcg,channel=vsock"), std::path::Path::new("/dev/vhost-vsock").exists())
-    {
+    match (
+        make_explicit(&bench, "qemu:accel=tcg,channel=vsock"),
+        std::path::Path::new("/dev/vhost-vsock").exists(),
+    ) {
         (Ok(_), true) => {
             let mut guest = launch(&bench, "qemu:accel=tcg,channel=vsock");
             assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, [0]);
             guest.stop().unwrap();
         }
         (Err(error), _) => assert!(error.to_string().contains("/dev/vhost-vsock"), "{error}"),
-        (Ok(settled), false) => panic!("{settled} without a device"),
+        (Ok(explicit), false) => panic!("{explicit} without a device"),
     }
     close(bench);
 }

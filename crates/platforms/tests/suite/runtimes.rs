@@ -172,14 +172,14 @@ fn every_platform_of_runsc_launches_or_reports_why_not() {
         guest.stop().unwrap();
     }
     let (platform, kvm) = resolve(&EnvironmentSpec::parse("runsc:platform=kvm").unwrap()).unwrap();
-    assert!(platform.capabilities(&kvm).settles);
-    match platform.settle(&bench.host, &kvm) {
-        Ok(settled) => assert_eq!(settled, kvm),
+    assert!(platform.capabilities(&kvm).makes_explicit);
+    match platform.make_explicit(&bench.host, &kvm) {
+        Ok(explicit) => assert_eq!(explicit, kvm),
         Err(PlatformError::Unavailable { reason, .. }) => {
             assert!(reason.contains("KVM"), "{reason}");
             // Other keys do not affect the proof, and its result is cached.
             let other = EnvironmentSpec::parse("runsc:platform=kvm,storage=volume").unwrap();
-            let again = platform.settle(&bench.host, &other).unwrap_err().to_string();
+            let again = platform.make_explicit(&bench.host, &other).unwrap_err().to_string();
             assert!(!reason.contains("no guest answered") || again.contains("seen earlier"), "{again}");
         }
         Err(error) => panic!("{error}"),

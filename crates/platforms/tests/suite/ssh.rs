@@ -259,11 +259,11 @@ fn another_system_is_distinguished_from_this_one() {
     let machine = Machine::start(Some(path.as_ref()));
     let spec = weigh_model::EnvironmentSpec::parse(&machine.environment()).unwrap();
     let (platform, resolved) = resolve(&spec).unwrap();
-    assert!(platform.capabilities(&resolved).settles);
-    let settled = platform.settle(&bench.host, &resolved).unwrap();
-    assert_eq!(settled.get("by"), Some("shell"));
-    assert!(!platform.capabilities(&settled).settles);
-    let mut guest = bench.guest(&settled.to_string());
+    assert!(platform.capabilities(&resolved).makes_explicit);
+    let explicit = platform.make_explicit(&bench.host, &resolved).unwrap();
+    assert_eq!(explicit.get("by"), Some("shell"));
+    assert!(!platform.capabilities(&explicit).makes_explicit);
+    let mut guest = bench.guest(&explicit.to_string());
     assert_eq!(guest.session().facts(&[], &[]).unwrap().architecture, "amd64");
     let (reason, _) = refusal(&mut *guest, &command(&["weigh-kernels", "noploop"]));
     assert!(reason.contains("FreeBSD on amd64"), "{reason}");

@@ -255,7 +255,7 @@ fn proven(alias: &'static str, host: &platforms::Host) -> PlatformState {
         Ok(resolved) => resolved,
         Err(error) => return PlatformState::missing(alias, error.to_string(), None),
     };
-    match platform.settle(host, &environment) {
+    match platform.make_explicit(host, &environment) {
         Ok(_) => PlatformState::ready(alias, format!("a guest started as {environment}")),
         Err(error) => state_of(alias, error.into()),
     }

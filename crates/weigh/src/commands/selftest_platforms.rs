@@ -86,12 +86,12 @@ fn targets(platforms: &[String], host: &mut LocalHost) -> Result<Vec<Target>, Fa
     }
     let mut targets = Vec::new();
     for spec in specs {
-        let mut settled = |label: Option<&str>| {
+        let mut explicit = |label: Option<&str>| {
             let spec = label.map_or_else(|| spec.clone(), |label| spec.with("label", label));
-            request::settle(&spec, !is_all, host)
+            request::make_explicit(&spec, !is_all, host)
         };
         let [(b, _), (c, _)] = OTHERS;
-        if let (Some(itself), Some(b), Some(c)) = (settled(None)?, settled(Some(b))?, settled(Some(c))?) {
+        if let (Some(itself), Some(b), Some(c)) = (explicit(None)?, explicit(Some(b))?, explicit(Some(c))?) {
             targets.push(Target { itself, others: [b, c] });
         }
     }

@@ -56,9 +56,9 @@ const KINDS: [Kind; 3] = [
 /// The baseline of quick runs, which belongs to no kind.
 const NATIVE: &str = "native";
 
-/// Whether a settled environment runs by emulation.
-pub(super) fn is_emulated(settled: &EnvironmentSpec) -> bool {
-    settled.get("accel") == Some("tcg")
+/// Whether an explicit environment runs by emulation.
+pub(super) fn is_emulated(explicit: &EnvironmentSpec) -> bool {
+    explicit.get("accel") == Some("tcg")
 }
 
 /// Returns one ready platform of each kind, and those that are left out. `accelerated` says whether

@@ -20,7 +20,7 @@ pub fn capabilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Cap
 }
 
 /// Returns the environments to compare and the baseline's name. All are checked before the first is
-/// settled.
+/// made explicit.
 ///
 /// # Errors
 /// An environment is wrong, or the user named it and it is not available here; the host cannot be
@@ -65,7 +65,7 @@ pub fn environments(
             host.note(&format!("without {spec}: {}", platforms::with_causes(&error)));
             continue;
         }
-        let Some((name, settled)) = settle(&spec, named, host)? else { continue };
+        let Some((name, explicit)) = make_explicit(&spec, named, host)? else { continue };
         if is_baseline {
             baseline_name.clone_from(&name);
         }
@@ -75,7 +75,7 @@ pub fn environments(
                 if name.contains(':') { ',' } else { ':' }
             )));
         }
-        plans.push(EnvironmentPlan { name, spec: settled, variables: Default::default() });
+        plans.push(EnvironmentPlan { name, spec: explicit, variables: Default::default() });
     }
     Ok((plans, baseline_name))
 }
@@ -84,8 +84,8 @@ pub fn environments(
 fn one_of_each(ready: Vec<String>, host: &mut dyn HostView) -> Result<Vec<String>, Failure> {
     let accelerated = |name: &str| {
         let (platform, spec) = platforms::resolve(&EnvironmentSpec::parse(name)?)?;
-        let settled = host.settle(platform, &spec)?;
-        Ok::<_, Failure>(settled.is_ok_and(|settled| !choice::is_emulated(&settled)))
+        let explicit = host.make_explicit(platform, &spec)?;
+        Ok::<_, Failure>(explicit.is_ok_and(|explicit| !choice::is_emulated(&explicit)))
     };
     let (chosen, left_out) = choice::one_of_each(ready, accelerated)?;
     if !left_out.is_empty() {
@@ -113,24 +113,26 @@ pub fn with_control(mut plan: Plan) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Returns the name and the settled form of an environment. Returns none, after a note, if it
-/// cannot be settled and the user did not name it.
+/// Returns the name and the explicit form of an environment. Returns none, after a note, if it has
+/// no explicit form on this host and the user did not name it.
 ///
 /// # Errors
-/// The environment cannot be settled and the user named it; the host cannot be used.
-pub fn settle(
+/// The environment has no explicit form here and the user named it; the host cannot be used.
+pub fn make_explicit(
     spec: &EnvironmentSpec,
     named: bool,
     host: &mut dyn HostView,
 ) -> Result<Option<(String, EnvironmentSpec)>, Failure> {
     let (platform, resolved) = platforms::resolve(spec)?;
-    if !platform.capabilities(&resolved).settles {
+    if !platform.capabilities(&resolved).makes_explicit {
         return Ok(Some((spec.to_string(), resolved)));
     }
-    match host.settle(platform, &resolved)? {
+    match host.make_explicit(platform, &resolved)? {
         // An environment that was already explicit keeps the user's name.
-        Ok(settled) if settled.to_string() == resolved.to_string() => Ok(Some((spec.to_string(), settled))),
-        Ok(settled) => Ok(Some((settled.to_string(), settled))),
+        Ok(explicit) if explicit.to_string() == resolved.to_string() => {
+            Ok(Some((spec.to_string(), explicit)))
+        }
+        Ok(explicit) => Ok(Some((explicit.to_string(), explicit))),
         Err(error) if named => {
             Err(Failure::new(Kind::Failed, format!("{spec} is not available here")).because(error))
         }

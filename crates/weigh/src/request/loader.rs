@@ -36,13 +36,13 @@ pub fn check(machine: Option<&RemoteMachine>, serves: bool) -> Result<(), Failur
 ///
 /// # Errors
 /// The machine cannot be used; the error says what to do.
-pub fn settle(machine: &RemoteMachine, host: &mut dyn HostView) -> Result<EnvironmentSpec, Failure> {
-    let settled = host.settle_loader(machine)?.map_err(|error| {
+pub fn make_explicit(machine: &RemoteMachine, host: &mut dyn HostView) -> Result<EnvironmentSpec, Failure> {
+    let explicit = host.make_loader_explicit(machine)?.map_err(|error| {
         let message = format!("{} cannot run load generators", machine.name());
         Failure::new(Kind::Failed, message).because(error)
     })?;
     host.note(&format!("load generators run on {}, guests get the CPUs of this host", machine.name()));
-    Ok(settled)
+    Ok(explicit)
 }
 
 /// Checks the machine of a plan that was read from a file.

@@ -81,10 +81,10 @@ impl AvailabilityCheck {
         if let Some(missing) = &self.platforms[platform.name()] {
             return Ok(Some(missing.clone()));
         }
-        if !platform.capabilities(&resolved).settles {
+        if !platform.capabilities(&resolved).makes_explicit {
             return Ok(None);
         }
-        Ok(host.settle(platform, &resolved)?.err().map(|error| platforms::with_causes(&error)))
+        Ok(host.make_explicit(platform, &resolved)?.err().map(|error| platforms::with_causes(&error)))
     }
 }
 

@@ -76,7 +76,7 @@ impl Platform for Vmm {
             host_root: false,
             most_cpus: self.0.most_cpus,
             sized_memory: true,
-            settles: true,
+            makes_explicit: true,
             implies: IMPLIES,
             ..Capabilities::CONTAINER
         }
@@ -87,8 +87,8 @@ impl Platform for Vmm {
         super::check(self, environment)
     }
 
-    fn settle(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
-        kvm::settle(self, host, environment)
+    fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+        kvm::make_explicit(self, host, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

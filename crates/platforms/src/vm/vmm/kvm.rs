@@ -21,11 +21,16 @@ pub(super) fn holds_machine(process: u32) -> bool {
         .any(|target| target == Path::new(MACHINE))
 }
 
-/// Implements [`crate::Platform::settle`]: `accel=kvm` is in the name once a guest has proven it.
+/// Implements [`crate::Platform::make_explicit`]: `accel=kvm` is in the name once a guest has
+/// proven it.
 ///
 /// # Errors
 /// No guest has proven it, or the monitor or a kernel is missing.
-pub(super) fn settle(platform: &Vmm, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
+pub(super) fn make_explicit(
+    platform: &Vmm,
+    host: &Host,
+    environment: &EnvironmentSpec,
+) -> Result<EnvironmentSpec> {
     // These keys do not affect the proof, and some would take time.
     const UNRELATED: &[&str] =
         &["label", "disk", "size", "device", "cache", "net", "root", "init", "rootfs", "cpus", "memory"];

@@ -75,12 +75,12 @@ fn acceleration_is_proven_or_the_platform_is_missing() {
         let (place, bench) = Place::with_bench(kind, "monitors-proof");
         let (platform, environment) =
             resolve(&EnvironmentSpec::parse(&place.environment()).unwrap()).unwrap();
-        let error = platform.settle(&bench.host, &environment).unwrap_err().to_string();
+        let error = platform.make_explicit(&bench.host, &environment).unwrap_err().to_string();
         assert!(error.contains("KVM does not work") && error.contains("/dev/kvm"), "{error}");
         if let Some(entry) = error.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next()) {
             panic!("asked for the first time it is not known yet, and here is {entry}");
         }
-        let again = platform.settle(&bench.host, &environment).unwrap_err().to_string();
+        let again = platform.make_explicit(&bench.host, &environment).unwrap_err().to_string();
         // Nothing is cached on a host where even the device does not work.
         if let Some(entry) = again.split_once("then remove ").and_then(|(_, rest)| rest.split(' ').next()) {
             assert!(error.contains("runs no machine under KVM"), "{error}");
