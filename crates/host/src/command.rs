@@ -533,7 +533,7 @@ impl Drop for Running {
         self.group.reap();
         // From here on its log holds everything that it wrote.
         if let Some(log) = &self.log {
-            crate::log::settle(log);
+            crate::log::flush(log);
         }
     }
 }

@@ -31,7 +31,7 @@ const PIECE: usize = 64 << 10;
 /// flood costs its writer more than it costs weighbridge.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How much is copied for a caller that waits, bytes: more than a pipe holds.
-const SETTLED_BYTES: usize = 2 << 20;
+const FLUSH_BYTES: usize = 2 << 20;
 
 /// Only one writer at a time appends to a log or shortens one.
 static FILES: Mutex<()> = Mutex::new(());
@@ -65,7 +65,7 @@ fn append_bounded(log: &Path, bytes: &[u8]) -> io::Result<bool> {
 
 /// The last bytes of a log, once it holds all that its program has written; empty if there is none.
 pub fn tail(log: &Path, most: u64) -> Vec<u8> {
-    settle(log);
+    flush(log);
     let read = || {
         let mut file = open(log, OFlags::RDONLY)?;
         let length = file.metadata()?.len();
@@ -121,7 +121,7 @@ impl NamedPipe {
 
 impl Drop for NamedPipe {
     fn drop(&mut self) {
-        self.source.copy(SETTLED_BYTES);
+        self.source.copy(FLUSH_BYTES);
         if let Ok(pump) = Pump::get() {
             pump.remove(&self.source);
         }
@@ -130,13 +130,13 @@ impl Drop for NamedPipe {
 }
 
 /// Copies what has been written so far to the pipes of a log.
-pub fn settle(log: &Path) {
+pub fn flush(log: &Path) {
     let Some(Ok(pump)) = PUMP.get() else { return };
     let log = absolute(log);
     let sources: Vec<Arc<Source>> =
         lock(&pump.sources).iter().filter(|source| source.log == log).cloned().collect();
     for source in sources {
-        source.copy(SETTLED_BYTES);
+        source.copy(FLUSH_BYTES);
     }
 }
 

@@ -392,7 +392,7 @@ impl<'a> TeamMarks<'a> {
     }
 
     /// Waits for all members and prints all pending work. Returns whether the work must end.
-    pub(crate) fn settle(&self, member: &Member<'_>, metric: &str) -> bool {
+    pub(crate) fn finish_turn(&self, member: &Member<'_>, metric: &str) -> bool {
         self.over.store(true, Ordering::Relaxed);
         self.meet(member, metric).work_is_over
     }

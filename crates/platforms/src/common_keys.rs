@@ -2,7 +2,7 @@
 //!
 //! A platform lists those that it supports in its `keys`; [`crate::resolve`] refuses any other key
 //! and names the supported ones. Drivers need not handle `cpus`, `memory` and `rootfs`: whoever
-//! makes a request applies them by [`settle_request`] and [`image`].
+//! makes a request applies them by [`apply_cpus_and_memory`] and [`image`].
 
 use crate::{GuestRequest, KeySpec, Platform, setting};
 use std::path::{Path, PathBuf};
@@ -186,7 +186,7 @@ pub fn image(platform: &dyn Platform, environment: &EnvironmentSpec, of_run: &Im
 
 /// Applies the environment's own `cpus` and `memory` to a request of the run. `all_cpus` are the
 /// host's, for a run that names none.
-pub fn settle_request(mut request: GuestRequest, all_cpus: &[u32]) -> GuestRequest {
+pub fn apply_cpus_and_memory(mut request: GuestRequest, all_cpus: &[u32]) -> GuestRequest {
     if let Some(count) = request.environment.get("cpus").and_then(|text| text.parse::<usize>().ok()) {
         if request.cpus.is_empty() {
             request.cpus = all_cpus.to_vec();

@@ -48,7 +48,7 @@ pub(crate) const IMPLIES: &[(&str, &str)] = &[
 
 /// How long after a request, or after the first undo that found nothing, the engine has made what
 /// was requested or never will, nanoseconds.
-const SETTLED_NS: u64 = 5_000_000_000;
+const LONGEST_REQUEST_NS: u64 = 5_000_000_000;
 
 /// The platform `docker`.
 pub struct Docker;
@@ -168,7 +168,7 @@ impl Platform for Docker {
                 return Ok(());
             }
             let since = recorded_ns.max(*ABSENT_NS.get_or_init(monotonic_ns));
-            if monotonic_ns().checked_sub(since).is_none_or(|age| age > SETTLED_NS) {
+            if monotonic_ns().checked_sub(since).is_none_or(|age| age > LONGEST_REQUEST_NS) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));

@@ -506,7 +506,7 @@ impl<B: Backend> Guest for CoreGuest<B> {
             error => PlatformError::Stop { platform: core.platform, reason: with_causes(&error) },
         })?;
         core.program = None;
-        weigh_host::log::settle(&core.log);
+        weigh_host::log::flush(&core.log);
         removed?;
         core.cgroup = None;
         backend.release(core)?;

@@ -14,7 +14,7 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Sets signals, descriptors and umask to a known state, so that commands do not depend on who
 /// started the probe.
 pub fn set_up_process() {
-    signals::settle();
+    signals::initialise();
     // Otherwise a pipe of a command could get the number of a closed standard stream.
     for _ in 0..3 {
         match rustix::fs::open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {

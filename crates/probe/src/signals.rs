@@ -11,7 +11,7 @@ const AWAITED: [libc::c_int; 2] = [libc::SIGCHLD, libc::SIGTERM];
 
 /// Sets every disposition to a known state: if an inherited one ignored SIGCHLD, the kernel would
 /// discard the exit status of commands.
-pub fn settle() {
+pub fn initialise() {
     for signal in 1..=64 {
         set(signal, libc::SIG_DFL);
     }
@@ -20,7 +20,7 @@ pub fn settle() {
     }
 }
 
-/// Restores the signals ignored by [`settle`], before this process executes another program.
+/// Restores the signals ignored by [`initialise`], before this process executes another program.
 pub fn restore() {
     for signal in IGNORED {
         set(signal, libc::SIG_DFL);

@@ -8,7 +8,7 @@ use weigh_stats::{Due, Options, collect, conclusions};
 
 impl Runner<'_> {
     /// Records what a look at these workloads concludes, each given with its number of units that
-    /// count, and settles those that have nothing left to measure.
+    /// count, and marks those as finished that have nothing left to measure.
     pub(crate) fn conclude_at_looks(&mut self, due: &[(usize, u32)], target: f64) -> Result<(), RunnerError> {
         let plan = self.plan;
         let collected = collect(plan, self.journal.records());
@@ -39,7 +39,7 @@ impl Runner<'_> {
                 is_arm && self.is_measured(id, &environment.name)
             });
             let reason = (!is_open).then(|| self.reason_of(*workload));
-            self.settled.looked(*workload, *blocks, reason);
+            self.finished.looked(*workload, *blocks, reason);
         }
         Ok(())
     }

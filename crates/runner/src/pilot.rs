@@ -66,7 +66,7 @@ impl Runner<'_> {
             }
         }
         self.pool.piloting = false;
-        self.parity.settle();
+        self.parity.mark_compared();
         if !found.unequal.is_empty() {
             self.refuse(std::mem::take(&mut found.unequal))?;
         }
@@ -76,8 +76,8 @@ impl Runner<'_> {
         if self.fits_budget {
             self.fit_budget(&mut found)?;
         }
-        self.settle_paces(&found)?;
-        self.settle_slices(&found.slices)?;
+        self.choose_rates(&found)?;
+        self.choose_sliced_workloads(&found.slices)?;
         self.clock.expect_block(found.block_s);
         self.tell_estimate(found.block_s)?;
         Ok(Ended::Done)
@@ -386,7 +386,7 @@ impl Runner<'_> {
     }
 
     /// Decides the rates of open loops: a share of what the slowest environment reached.
-    fn settle_paces(&mut self, found: &Found) -> Result<(), RunnerError> {
+    fn choose_rates(&mut self, found: &Found) -> Result<(), RunnerError> {
         for (workload, plan) in self.plan.workloads.iter().enumerate() {
             let pace = plan.staging.server.as_ref().and_then(|server| server.pace.as_ref());
             let Some(pace) = pace.filter(|_| self.seeks_pace(workload)) else { continue };

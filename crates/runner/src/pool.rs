@@ -158,7 +158,7 @@ impl Instance {
         work: impl FnOnce(&mut dyn Guest) -> R,
     ) -> (Result<R, Failure>, GuestEnd) {
         let value = self.wake().map(work);
-        let end = self.settle(value.is_err());
+        let end = self.freeze_unless_lost(value.is_err());
         (value, end)
     }
 
@@ -171,7 +171,7 @@ impl Instance {
     }
 
     /// Freezes the guest again, unless it is `lost` or found to be.
-    pub(crate) fn settle(&mut self, lost: bool) -> GuestEnd {
+    pub(crate) fn freeze_unless_lost(&mut self, lost: bool) -> GuestEnd {
         if lost || self.guest.session().is_lost() {
             return GuestEnd { lost: true, exit_reason: self.guest.exit_reason(), complaint: None };
         }
@@ -331,7 +331,7 @@ impl<'a> EnvironmentPool<'a> {
             publish: Vec::new(),
             outside: self.loader.as_ref().map(|machine| machine.outside()),
         };
-        common_keys::settle_request(request, &self.host_facts.cpus)
+        common_keys::apply_cpus_and_memory(request, &self.host_facts.cpus)
     }
 
     /// Launches a fresh instance and freezes it, in place of the previous one. Returns its number

@@ -38,7 +38,7 @@ impl Runner<'_> {
         let history = self.journal.history();
         let measured = |name| match (at(name), workload) {
             (Some(environment), Some(workload)) => {
-                !self.settled.contains(workload) && history.active(u32::MAX, environment, workload)
+                !self.finished.contains(workload) && history.active(u32::MAX, environment, workload)
             }
             _ => false,
         };

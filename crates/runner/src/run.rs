@@ -30,7 +30,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) clock: Clock,
     pub(crate) statistics: RunStatistics,
     /// Workloads that need no further units.
-    pub(crate) settled: Settled,
+    pub(crate) finished: FinishedWorkloads,
     /// Whether the last trial was abandoned at the user's request.
     pub(crate) given_up: bool,
     /// [`RunOptions::sliced_time`].
@@ -43,13 +43,13 @@ pub(crate) struct Runner<'a> {
 
 /// The results of the looks at the workloads of a run, by their places in the plan.
 #[derive(Default)]
-pub(crate) struct Settled {
+pub(crate) struct FinishedWorkloads {
     /// Number of units that counted at the last look.
     looks: BTreeMap<usize, u32>,
     reasons: BTreeMap<usize, FinishReason>,
 }
 
-impl Settled {
+impl FinishedWorkloads {
     pub(crate) fn looked(&mut self, workload: usize, valid: u32, reason: Option<FinishReason>) {
         self.looks.insert(workload, valid);
         self.reasons.extend(reason.map(|reason| (workload, reason)));
@@ -69,7 +69,7 @@ impl Settled {
         self.reasons.contains_key(&workload)
     }
 
-    /// Why the run ends when all workloads are settled: if one of them did not become precise, its
+    /// Why the run ends when all workloads are finished: if one of them did not become precise, its
     /// reason counts.
     fn reason(&self) -> FinishReason {
         let rank = |reason: &FinishReason| match reason {
@@ -199,7 +199,7 @@ impl<'a> Runner<'a> {
             parity,
             clock: Clock::new(run.plan.budget_s, spent_s),
             statistics: RunStatistics::default(),
-            settled: Settled::default(),
+            finished: FinishedWorkloads::default(),
             given_up: false,
             sliced_time: run.options.sliced_time,
             fits_budget: run.options.fit_budget,
@@ -260,10 +260,10 @@ impl<'a> Runner<'a> {
         loop {
             self.give_up_hopeless_cells(block)?;
             self.give_up_voiding(block)?;
-            self.settle_workloads(block)?;
-            let wanted = self.unsettled(block);
+            self.finish_workloads(block)?;
+            let wanted = self.unfinished(block);
             let Some(look) = wanted.iter().map(|workload| self.next_look(*workload)).max() else {
-                return Ok(self.reason_for_the_end(self.settled.reason()));
+                return Ok(self.reason_for_the_end(self.finished.reason()));
             };
             if block >= self.block_limit() {
                 return self.out_of_blocks();
@@ -292,14 +292,15 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Looks at the workloads that have reached a look, and settles those that need no further
-    /// units. Each workload stops by itself, so that a noisy one does not delay the others.
-    fn settle_workloads(&mut self, block: u32) -> Result<(), RunnerError> {
+    /// Looks at the workloads that have reached a look, and marks those as finished that need no
+    /// further units. Each workload stops by itself, so that a noisy one does not delay the others.
+    fn finish_workloads(&mut self, block: u32) -> Result<(), RunnerError> {
         let history = self.journal.history();
-        let unsettled = self.unsettled(block).into_iter().map(|workload| (workload, history.valid(workload)));
-        let due: Vec<(usize, u32)> = unsettled
+        let unfinished =
+            self.unfinished(block).into_iter().map(|workload| (workload, history.valid(workload)));
+        let due: Vec<(usize, u32)> = unfinished
             .filter(|(_, valid)| next_look(self.plan.effort, *valid) <= *valid)
-            .filter(|(workload, valid)| self.settled.last_look(*workload) != Some(*valid))
+            .filter(|(workload, valid)| self.finished.last_look(*workload) != Some(*valid))
             .collect();
         if due.is_empty() {
             return Ok(());
@@ -324,15 +325,15 @@ impl<'a> Runner<'a> {
                 Effort::Sequential { .. } => None,
                 Effort::Lasting { .. } => Some(FinishReason::Lasted),
             };
-            self.settled.looked(workload, valid, reason);
+            self.finished.looked(workload, valid, reason);
         }
         Ok(())
     }
 
     /// Workloads that can be measured and need further units.
-    pub(crate) fn unsettled(&self, block: u32) -> Vec<usize> {
+    pub(crate) fn unfinished(&self, block: u32) -> Vec<usize> {
         let live = self.journal.history().live_workloads(block).into_iter();
-        live.filter(|workload| !self.settled.contains(*workload)).collect()
+        live.filter(|workload| !self.finished.contains(*workload)).collect()
     }
 
     /// Number of units that count at the next look at a workload, or that a workload is expected to
@@ -445,13 +446,13 @@ impl<'a> Runner<'a> {
         if self.journal.history().measured() { reason } else { FinishReason::NothingRuns }
     }
 
-    /// The fewest units that count of any unsettled workload or, if all are settled, the most of
+    /// The fewest units that count of any unfinished workload or, if all are finished, the most of
     /// any workload.
     pub(crate) fn blocks_done(&self) -> u32 {
         let history = self.journal.history();
         let block = history.last_block().unwrap_or(0);
         let valid = |workload| history.valid(workload);
-        let least = self.unsettled(block).into_iter().map(valid).min();
+        let least = self.unfinished(block).into_iter().map(valid).min();
         least.or_else(|| history.live_workloads(block).into_iter().map(valid).max()).unwrap_or(0)
     }
 

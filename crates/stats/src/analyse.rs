@@ -58,7 +58,7 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
     // A run to a precision may take its most blocks until a rule ends it.
     let wanted = options.most_blocks.filter(|_| !options.ended_by_rule).or(options.planned_blocks);
     let lacks = |cell: &Cell| {
-        !options.settled.contains(&cell.workload) && wanted.is_some_and(|wanted| done(cell) < wanted)
+        !options.finished.contains(&cell.workload) && wanted.is_some_and(|wanted| done(cell) < wanted)
     };
     for one in &mut measured {
         let lacks = lacks(&one.cell);
@@ -115,7 +115,7 @@ impl Look {
     /// Returns when a cell is looked at. `lacks` says that its workload has fewer units than
     /// planned.
     fn of(cell: &Cell, options: &Options, lacks: bool) -> Self {
-        let ended = options.ended_by_rule || options.settled.contains(&cell.workload);
+        let ended = options.ended_by_rule || options.finished.contains(&cell.workload);
         let Some(looks) = options.looks else {
             return if lacks && !ended { Self::AnyTime } else { Self::Planned };
         };

@@ -5,7 +5,7 @@ use crate::collect::{Collected, Concluded};
 use crate::interval::Interval;
 use crate::proportion::proportion;
 use crate::sequential::SequentialLook;
-use crate::stop::settled_workloads;
+use crate::stop::finished_workloads;
 use crate::warning::Warning;
 use crate::worst::WorstCases;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub struct Options {
     /// equivalence.
     pub exploratory: bool,
     /// The fewest blocks that the plan asked for, if there was a plan. The intervals of a workload
-    /// with fewer units hold at any moment, unless it is [`Self::settled`] or the run was
+    /// with fewer units hold at any moment, unless it is [`Self::finished`] or the run was
     /// [`Self::ended_by_rule`].
     pub planned_blocks: Option<u32>,
     /// The most blocks of a run to a precision, which a workload lacks until a rule ends it.
@@ -47,8 +47,8 @@ pub struct Options {
     pub most_blocks: Option<u32>,
     /// Workloads that get no further units: no environment can run them any more, or a run to a
     /// precision has looked at them and found it.
-    #[serde(default)]
-    pub settled: BTreeSet<String>,
+    #[serde(default, rename = "settled")]
+    pub finished: BTreeSet<String>,
     /// Whether one instance of each environment served all blocks, so that nothing is known of
     /// other instances.
     #[serde(default)]
@@ -113,7 +113,7 @@ impl Options {
             exploratory: false,
             planned_blocks: None,
             most_blocks: None,
-            settled: BTreeSet::new(),
+            finished: BTreeSet::new(),
             one_instance: false,
             ended_by_rule: false,
             looks: None,
@@ -136,7 +136,7 @@ impl Options {
                 Effort::Precision { maximum, .. } => Some(maximum),
                 _ => None,
             },
-            settled: BTreeSet::new(),
+            finished: BTreeSet::new(),
             one_instance: plan.guest.reuse,
             ended_by_rule: false,
             looks: match plan.effort {
@@ -154,9 +154,9 @@ impl Options {
     }
 
     /// Options for the samples of a run, with the flags and conclusions of its records, and with
-    /// the workloads that these show to be settled.
+    /// the workloads that these show to be finished.
     pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
-        Self { settled: settled_workloads(plan, collected), ..Self::for_records(plan, collected) }
+        Self { finished: finished_workloads(plan, collected), ..Self::for_records(plan, collected) }
     }
 
     /// Options for the samples of a run, with the flags and conclusions of its records.

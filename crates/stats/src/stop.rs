@@ -58,7 +58,7 @@ pub fn precise_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String>
 
 /// The workloads that get no further units: no environment can run them any more, or they are
 /// precise at a look of a run to a precision.
-pub(crate) fn settled_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
+pub(crate) fn finished_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
     let is_given_up = |id: &str| plan.environments.iter().all(|e| collected.is_excluded(&e.name, id));
     let units = units(&collected.comparisons);
     let is_look = |id: &str| match (plan.effort, units.get(id)) {

@@ -343,7 +343,7 @@ impl Job {
             let stopped = marks.done(member, "rate", done);
             let repairs = member.threads > 1 && laps == laps_until_repair;
             // If one member is told to end, all others meet it here and are told as well.
-            if (stopped || repairs) && marks.settle(member, "rate") {
+            if (stopped || repairs) && marks.finish_turn(member, "rate") {
                 break;
             }
             if repairs {

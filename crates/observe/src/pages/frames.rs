@@ -24,7 +24,7 @@ pub(super) struct TakenOut {
 ///
 /// # Errors
 /// The kernel's flags cannot be read.
-pub(super) fn settle(table: &mut Table, kernel: &KernelPageFlags) -> Result<TakenOut, PagesError> {
+pub(super) fn flag_and_exclude(table: &mut Table, kernel: &KernelPageFlags) -> Result<TakenOut, PagesError> {
     table.entries.sort_unstable_by_key(Entry::by_frame);
     mark_contradictions(&mut table.entries);
     learn(&mut table.entries, kernel)?;
@@ -48,9 +48,9 @@ pub(super) fn settle(table: &mut Table, kernel: &KernelPageFlags) -> Result<Take
 /// and neither is trusted.
 fn mark_contradictions(entries: &mut [Entry]) {
     for places in entries.chunk_by_mut(|one, other| one.frame() == other.frame()) {
-        let mut settled = places.iter().filter(|place| !place.has(flag::MOVED | flag::REWRITTEN));
-        let content = settled.next().map(Entry::content);
-        if settled.any(|place| Some(place.content()) != content) {
+        let mut unchanged = places.iter().filter(|place| !place.has(flag::MOVED | flag::REWRITTEN));
+        let content = unchanged.next().map(Entry::content);
+        if unchanged.any(|place| Some(place.content()) != content) {
             places.iter_mut().for_each(|place| place.set(flag::REWRITTEN));
         }
     }

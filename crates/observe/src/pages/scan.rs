@@ -2,7 +2,7 @@
 
 use super::classify::{Owners, classify};
 use super::entry::{Entry, Table, flag};
-use super::frames::settle;
+use super::frames::flag_and_exclude;
 use super::look::content;
 use super::mapped::Mapped;
 use super::pagemap::{KernelPageFlags, PageMap, PageState};
@@ -78,7 +78,7 @@ pub(super) fn look_twice(
     let second = second?;
     check(options)?;
 
-    let out = settle(&mut table, &kernel.flags)?;
+    let out = flag_and_exclude(&mut table, &kernel.flags)?;
     table.entries.sort_unstable_by_key(Entry::by_content);
     check(options)?;
     let mut owners = owners(&mut sources);

@@ -234,7 +234,7 @@ impl QemuMachine {
         if let Some(reason) = tap::missing_network(&console_of(core)) {
             return Err(failed(core, &reason));
         }
-        parts.memory.settle(qmp).map_err(|error| failed(core, &error))
+        parts.memory.shrink(qmp).map_err(|error| failed(core, &error))
     }
 
     /// The daemon that serves the guest's files.

@@ -84,7 +84,7 @@ impl Memory {
     ///
     /// # Errors
     /// It does not reach that size in time.
-    pub(super) fn settle(&self, qmp: &mut Qmp) -> Result<(), QmpError> {
+    pub(super) fn shrink(&self, qmp: &mut Qmp) -> Result<(), QmpError> {
         let target = self.options.guest_bytes;
         if self.options.balloon_bytes == 0 {
             return Ok(());

@@ -50,7 +50,7 @@ fn a_pod_follows_its_keys() {
 }
 
 #[test]
-fn the_node_of_a_pod_is_settled() {
+fn the_node_of_a_pod_is_made_explicit() {
     let Some(bench) = bench("pod-auto") else { return };
     let image = environment("");
     let image = image.split("image=").nth(1).unwrap();

@@ -22,7 +22,7 @@ pub(crate) struct Parity {
     /// Why trials of the present instance do not count.
     unequal: Vec<Option<TrialFailure>>,
     /// Whether all environments have been compared once since the run was begun or resumed.
-    settled: bool,
+    compared: bool,
     /// Whether to leave out environments that are unequal, instead of ending the run.
     leave_out: bool,
 }
@@ -43,7 +43,7 @@ impl Parity {
             baseline: place(&plan.baseline).unwrap_or(0),
             unequal: vec![None; recorded.len()],
             recorded,
-            settled: false,
+            compared: false,
             leave_out,
         }
     }
@@ -58,15 +58,14 @@ impl Parity {
         self.unequal[environment].as_ref()
     }
 
-    /// Whether differences still end the run, or leave an environment out, instead of failing
-    /// trials.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.settled
+    /// Whether differences fail trials, instead of ending the run or leaving an environment out.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.compared
     }
 
     /// From now on differences fail trials.
-    pub(crate) fn settle(&mut self) {
-        self.settled = true;
+    pub(crate) fn mark_compared(&mut self) {
+        self.compared = true;
     }
 
     /// Whether environments are left out instead of ending the run.
@@ -152,13 +151,13 @@ impl Runner<'_> {
     pub(crate) fn compare_instances(&mut self, block: u32) -> Result<(), RunnerError> {
         let mut unequal = Vec::new();
         for environment in self.baseline_first() {
-            if self.parity.is_settled() {
+            if self.parity.is_compared() {
                 self.judge(environment)?;
             } else {
                 unequal.extend(self.refuses(environment)?);
             }
         }
-        self.parity.settle();
+        self.parity.mark_compared();
         self.conclude(block, unequal)
     }
 
@@ -170,7 +169,7 @@ impl Runner<'_> {
         block: u32,
         open: &[(usize, u32)],
     ) -> Result<Ended, RunnerError> {
-        if self.parity.is_settled() {
+        if self.parity.is_compared() {
             return Ok(Ended::Done);
         }
         let mut unequal = Vec::new();
@@ -188,7 +187,7 @@ impl Runner<'_> {
                 self.journal.warn(message)?;
             }
         }
-        self.parity.settle();
+        self.parity.mark_compared();
         self.conclude(block, unequal)?;
         Ok(Ended::Done)
     }

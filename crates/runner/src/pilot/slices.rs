@@ -65,7 +65,7 @@ impl Seen {
     /// Measures the freezer: freezes and thaws a guest a few times.
     pub(super) fn add_freezer(&mut self, environment: usize, instance: &mut Instance) {
         let latency = latency(instance);
-        let _settled_or_stopped_next = instance.settle(false);
+        let _frozen_or_stopped_next = instance.freeze_unless_lost(false);
         self.freezing.insert(environment, latency);
     }
 
@@ -231,7 +231,7 @@ fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
 
 impl Runner<'_> {
     /// Decides which workloads are sliced, and records it if the user wants slices.
-    pub(super) fn settle_slices(&mut self, seen: &Seen) -> Result<(), RunnerError> {
+    pub(super) fn choose_sliced_workloads(&mut self, seen: &Seen) -> Result<(), RunnerError> {
         if self.plan.slices.is_off() {
             return Ok(());
         }

@@ -107,7 +107,7 @@ impl<'u> GuestArm<'u> {
             warm_ups: 0,
         };
         let begun = arm.try_begin(warm_up);
-        arm.settle(begun);
+        arm.close_if_failed(begun);
         arm
     }
 
@@ -180,7 +180,7 @@ impl<'u> GuestArm<'u> {
     }
 
     /// Closes the arm after a failure.
-    fn settle(&mut self, result: Result<(), Failure>) {
+    fn close_if_failed(&mut self, result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.closed = true;
             self.failure = Some(failure);
@@ -329,7 +329,7 @@ impl<'u> GuestArm<'u> {
         };
         let finished = self.commands.torn_down(self.instance.session(), ended);
         let lost = finished.as_ref().is_err_and(|failure| failure.kind == FailureKind::GuestDied);
-        let end = self.instance.settle(lost);
+        let end = self.instance.freeze_unless_lost(lost);
         self.slices.freeze_us = median_and_p95(&mut self.freeze_ns);
         self.slices.thaw_us = median_and_p95(&mut self.thaw_ns);
         let outcome = finished.map(|()| self.finished);
@@ -404,7 +404,7 @@ impl Arm for GuestArm<'_> {
         if result.is_ok() && Duration::from_nanos(self.thawed.total_ns()) > self.commands.deadline() {
             result = Err(self.thaw().map_or_else(|failure| failure, |()| self.overdue("did not end")));
         }
-        self.settle(result);
+        self.close_if_failed(result);
     }
 }
 

@@ -66,7 +66,7 @@ impl Runner<'_> {
                 slicing.workload, slicing.reason
             ))?;
             let workload = self.plan.workloads.iter().position(|workload| workload.id == slicing.workload);
-            workload.into_iter().for_each(|workload| self.settled.reopen(workload));
+            workload.into_iter().for_each(|workload| self.finished.reopen(workload));
             self.journal.append(Record::Slicing(slicing))?;
         }
         self.void_superseded_units()

@@ -109,7 +109,7 @@ fn each_workload_stops_by_itself() {
 
 /// A run that is interrupted between the looks of its workloads continues to the same end.
 #[test]
-fn a_settled_workload_stays_so_when_a_run_goes_on() {
+fn a_finished_workload_stays_so_when_a_run_goes_on() {
     let bench = Bench::new();
     let mut plan = plan(&["null:sd=0.01", "null:sd=0.01,label=b"], &["noisy", "quiet"], precision(0.0025));
     plan.workloads[1].iterations = 25;
@@ -300,7 +300,7 @@ fn sliced(plan: &Plan, block: u32, environment: usize, longer_s: f64) -> Trial {
 /// A run that was interrupted before the last unit of another workload looks at the length of the
 /// slices when the workload has all its units. If they are too short, it is measured again.
 #[test]
-fn a_settled_workload_whose_slices_are_too_short_is_measured_again() {
+fn a_finished_workload_whose_slices_are_too_short_is_measured_again() {
     let bench = Bench::new();
     let plan =
         Plan { slices: SliceChoice::Auto, ..plan(&["null", "null:label=b"], &["sliced", "whole"], fixed(6)) };

@@ -45,7 +45,7 @@ fn a_run_to_a_precision_is_open_until_its_rule_ends_it() {
     let plan = to_a_precision();
     let found = collected(&plan, [units("w", 30, 0.005), units("v", 43, 0.2)]);
     let options = Options::for_run(&plan, &found);
-    assert_eq!(options.settled, BTreeSet::from(["w".to_string()]));
+    assert_eq!(options.finished, BTreeSet::from(["w".to_string()]));
     let open = analyse(&found.comparisons, &options);
     assert_eq!(incomplete(&open), [WarningKind::RunIncomplete { done: 43, planned: 60 }]);
     assert!(!holds_at_any_moment(&open, "w") && holds_at_any_moment(&open, "v"));

@@ -143,7 +143,7 @@ fn receive_datagrams(
             let patience = Some(PATIENCE + Duration::from_nanos(order.duration_ns));
             control.set_read_timeout(patience).map_err(KernelError::system("set up a connection"))?;
             let sent = account(control, address)?;
-            Ok(Transfer { sent, received: expected.settled(), cpu_ns: 0 })
+            Ok(Transfer { sent, received: expected.final_account(), cpu_ns: 0 })
         })();
         ended.store(true, Ordering::Relaxed);
         let cpu_ns = join(receiver).map_err(KernelError::system("receive over UDP"))?;

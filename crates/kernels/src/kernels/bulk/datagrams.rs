@@ -82,7 +82,7 @@ impl Expected {
 
     /// All that arrived: waits until nothing more arrives. To be called when the sender has
     /// reported that it is done.
-    pub(super) fn settled(&self) -> Account {
+    pub(super) fn final_account(&self) -> Account {
         let mut before = self.account();
         loop {
             std::thread::sleep(3 * LOOK);

@@ -136,7 +136,7 @@ fn serve(mut stream: TcpStream, socket: &UdpSocket, streams: &Arc<Streams>) -> s
             stream.set_read_timeout(Some(PATIENCE + Duration::from_nanos(order.duration_ns)))?;
             let mut sent = [0; ACCOUNT_BYTES];
             stream.read_exact(&mut sent)?;
-            let account = expected.settled();
+            let account = expected.final_account();
             stream.write_all(&account.to_bytes())?;
             Ok(account)
         }
