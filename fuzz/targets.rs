@@ -328,7 +328,7 @@ fn report_of(plan: &Plan, records: &[weigh_model::Record]) {
     let collected = weigh_stats::collect(plan, records);
     let analysis =
         weigh_stats::analyse(&collected.comparisons, &weigh_stats::Options::for_run(plan, &collected));
-    let known = weigh_stats::Known::of_run(plan, &collected);
+    let known = weigh_stats::RunFacts::of_run(plan, &collected);
     let report = Report {
         limits: weigh_stats::limits(&collected.comparisons),
         degradations: weigh_stats::degradations(&collected.comparisons, &known),

@@ -1,7 +1,7 @@
 //! What a kernel is, and the list of them.
 
 use crate::kernels;
-use crate::marks::{Every, Marks};
+use crate::marks::{MarkInterval, Marks};
 use crate::options::{OptionSpec, Options, UsageError};
 use crate::outcome::Outcome;
 use weigh_model::PieceStatistic;
@@ -43,7 +43,7 @@ impl Kernel {
     ///
     /// # Panics
     /// If the kernel has no endless form.
-    pub fn run_endless(&self, options: &Options, every: Every) -> Result<Outcome, KernelError> {
+    pub fn run_endless(&self, options: &Options, every: MarkInterval) -> Result<Outcome, KernelError> {
         let (statistic, endless) = self.endless.expect("the caller looked whether there is one");
         let mut marks = Marks::new(every, statistic)?;
         let outcome = endless(options, &mut marks)?;

@@ -34,14 +34,14 @@ use weigh_model::PieceStatistic;
 
 /// How often marks are made and printed, in CPU time of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Every {
+pub struct MarkInterval {
     /// The least time between marks.
     pub mark: Duration,
     /// The least time between two prints; `None` to print each mark at once, without its time.
     pub batch: Option<Duration>,
 }
 
-impl Every {
+impl MarkInterval {
     fn parse(value: &str) -> Result<Self, weigh_model::SizeError> {
         let (mark, batch) = value.split_once(',').map_or((value, None), |(mark, batch)| (mark, Some(batch)));
         let batch = batch.map(weigh_model::parse_duration).transpose()?;
@@ -65,7 +65,7 @@ pub const HELP: &str = "  --marks             work until SIGTERM, and print what
 pub fn requested(
     kernel: &Kernel,
     arguments: Vec<String>,
-) -> Result<(Option<Every>, Vec<String>), UsageError> {
+) -> Result<(Option<MarkInterval>, Vec<String>), UsageError> {
     let (mut every, mut others) = (None, Vec::new());
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -88,7 +88,7 @@ pub fn requested(
         }
         let value = value
             .ok_or_else(|| UsageError(format!("`--{OPTION}` needs a value, such as `--{OPTION} 25ms`")))?;
-        let time = Every::parse(&value)
+        let time = MarkInterval::parse(&value)
             .map_err(|error| UsageError(format!("cannot read `--{OPTION} {value}`: {}", error.problem)))?;
         if every.replace(time).is_some() {
             return Err(UsageError(format!("`--{OPTION}` is given twice; give it once")));
@@ -136,7 +136,7 @@ pub(crate) struct Marks {
 impl Marks {
     /// Writes marks to standard output, at the given distances of CPU time. From here on SIGTERM
     /// stays pending in this thread and the threads that it starts.
-    pub(crate) fn new(every: Every, statistic: PieceStatistic) -> Result<Self, KernelError> {
+    pub(crate) fn new(every: MarkInterval, statistic: PieceStatistic) -> Result<Self, KernelError> {
         block_sigterm().map_err(KernelError::system("block SIGTERM"))?;
         let output = Box::new(std::io::stdout());
         let marks = Self::with((every.mark, LOOK_NS), output, Box::new(sigterm_is_pending));
@@ -359,7 +359,7 @@ pub(crate) struct TeamMarks<'a> {
 
 /// What all members of a team are told when they meet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Met {
+pub(crate) struct TurnState {
     /// The turn is over, or the work is.
     pub(crate) turn_is_over: bool,
     /// The work must end.
@@ -398,7 +398,7 @@ impl<'a> TeamMarks<'a> {
     }
 
     /// Waits for all members. If the turn of `metric` is over then, its pending work is printed.
-    pub(crate) fn meet(&self, member: &Member<'_>, metric: &str) -> Met {
+    pub(crate) fn meet(&self, member: &Member<'_>, metric: &str) -> TurnState {
         self.together(member, |marks| {
             self.report(marks, metric);
             let stopped = self.stopped.load(Ordering::Relaxed);
@@ -410,7 +410,7 @@ impl<'a> TeamMarks<'a> {
                 self.over.store(false, Ordering::Relaxed);
             }
         });
-        Met {
+        TurnState {
             turn_is_over: self.turn_is_over.load(Ordering::Relaxed),
             work_is_over: self.work_is_over.load(Ordering::Relaxed),
         }
@@ -604,10 +604,10 @@ pub(crate) mod tests {
                 .map_err(|error| error.to_string())
         };
         let (every, others) = read(kernel("noploop"), "--nops 5 --marks 25ms --repetitions 1").unwrap();
-        assert_eq!(every, Some(Every { mark: Duration::from_millis(25), batch: None }));
+        assert_eq!(every, Some(MarkInterval { mark: Duration::from_millis(25), batch: None }));
         assert_eq!(others, ["--nops", "5", "--repetitions", "1"]);
         let [second, batch] = [1, 2].map(Duration::from_secs);
-        let batched = Every { mark: second, batch: Some(batch) };
+        let batched = MarkInterval { mark: second, batch: Some(batch) };
         assert_eq!(read(kernel("spin"), "--marks=1s,2s").unwrap().0, Some(batched));
         let nothing = read(kernel("block"), "--path x").unwrap();
         assert_eq!(nothing, (None, vec!["--path".to_owned(), "x".to_owned()]));

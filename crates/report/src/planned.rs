@@ -7,7 +7,7 @@ use crate::own::{self, OwnRow};
 use crate::quantity::{Quantity, plain_percent, size};
 use crate::spread::times;
 use crate::text::{join, shown_name};
-use weigh_stats::{Expense, PlannedCell, PlannedParts, PlannedRun, SpreadParts};
+use weigh_stats::{PlannedCell, PlannedParts, PlannedRun, RunCost, SpreadParts};
 
 /// The meaning of the columns of the first table.
 const SPREAD_NOTE: &str = "spread: standard deviation of the log ratio from block to block; a pilot this short estimates it badly, so the \
@@ -95,7 +95,7 @@ fn name(cell: &PlannedCell) -> Entry {
     Entry::name(format!("{} {}, {}", cell.workload, cell.metric, cell.environment))
 }
 
-fn expense(expense: Expense) -> [Entry; 2] {
+fn expense(expense: RunCost) -> [Entry; 2] {
     let blocks = expense.blocks.map_or_else(|| Entry::text("too many"), Entry::count);
     [blocks, expense.seconds.map_or_else(Entry::nothing, |seconds| Entry::quantity(span(seconds)))]
 }
@@ -135,7 +135,7 @@ fn run(planned: &PlannedRun, command: Option<&str>) -> Section {
         return section.with(Audience::ALL, Block::prose(why));
     };
     let chosen = planned.better.map_or(planned.present, |better| better.expense);
-    let about = |expense: Expense| {
+    let about = |expense: RunCost| {
         expense.seconds.map(|seconds| format!("about {}", join(&span(seconds).to_string())))
     };
     let mut words: Vec<String> = about(chosen).into_iter().collect();

@@ -23,10 +23,10 @@ pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differenc
     let scale = Scale::new(&first.metric.unit, values, half_width);
     // A table of CPU time per operation needs no column for it.
     let column = Column::new(report, &first.workload).filter(|_| !first.metric.name.starts_with("cpu_per_"));
-    let around = Around { report, scale: &scale, column: column.as_ref(), common, differences };
+    let context = RowContext { report, scale: &scale, column: column.as_ref(), common, differences };
     let mut ordered: Vec<&&Cell> = cells.iter().collect();
     ordered.sort_by_key(|cell| cell.environment != *baseline);
-    let rows = ordered.into_iter().map(|cell| row(&around, cell)).collect();
+    let rows = ordered.into_iter().map(|cell| row(&context, cell)).collect();
     Table {
         workload: first.workload.clone(),
         metric: first.metric.name.clone(),
@@ -46,7 +46,7 @@ fn shown_values(cell: &Cell) -> Vec<f64> {
 }
 
 /// The context that the rows of a table share.
-struct Around<'a> {
+struct RowContext<'a> {
     report: &'a Report,
     scale: &'a Scale,
     column: Option<&'a Column>,
@@ -96,10 +96,10 @@ pub(crate) fn is_closed(report: &Report, workload: &str) -> bool {
     kinds.next().unwrap_or(true)
 }
 
-fn row(around: &Around<'_>, cell: &Cell) -> Row {
-    let report = around.report;
+fn row(context: &RowContext<'_>, cell: &Cell) -> Row {
+    let report = context.report;
     let baseline = cell.environment == report.analysis.baseline;
-    let keys = |standing| keys(around.differences, &cell.environment, standing);
+    let keys = |standing| keys(context.differences, &cell.environment, standing);
     let (fault, allowed, intended) =
         (keys(Standing::Fault), keys(Standing::Allowed), keys(Standing::Intended));
     let mut beside = Vec::new();
@@ -113,19 +113,19 @@ fn row(around: &Around<'_>, cell: &Cell) -> Row {
     let said = |flag: &Flag| match flag {
         Flag::Failed | Flag::NotMeasured | Flag::Absent => true,
         Flag::Unequal => !allowed.is_empty(),
-        other => around.common.contains(other),
+        other => context.common.contains(other),
     };
     beside.extend(cell.flags.iter().filter(|flag| !said(flag)).map(|flag| flag_word(*flag)));
     beside.extend(cell.absent.iter().map(|reason| format!("absent: {}", crate::text::harmless(reason))));
     beside.extend(failed(cell));
     let brief = beside.clone();
-    beside.extend(remarks(cell, around.scale));
+    beside.extend(remarks(cell, context.scale));
     let charge = charges::charge(report, &cell.workload, &cell.environment);
     Row {
         environment: cell.environment.clone(),
         baseline,
-        value: value(cell, around.scale),
-        cpu: around.column.zip(charge).and_then(|(column, charge)| column.quantity(charge)),
+        value: value(cell, context.scale),
+        cpu: context.column.zip(charge).and_then(|(column, charge)| column.quantity(charge)),
         effect: cell.overhead.map(Effect::from),
         verdict: verdict(cell, baseline),
         tone: tone(cell),

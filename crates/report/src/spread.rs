@@ -10,7 +10,8 @@ use crate::plots::{Names, Plots, SlicePlot, SliceRow, rounded};
 use crate::quantity::{Quantity, duration, size};
 use crate::text::shown_name;
 use weigh_stats::{
-    Cell, Interval, MOST_TIMES, Pays, SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary, Verdict,
+    BetterInvestment, Cell, Interval, MOST_TIMES, SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary,
+    Verdict,
 };
 
 /// The meaning of the columns of the table.
@@ -52,9 +53,9 @@ fn row(summary: &SpreadSummary) -> OwnRow {
     let Interval { estimate, low, high } = spread.between;
     let Interval { estimate: best, low: least, high: most } = *best_length;
     let pays = match pays {
-        Pays::LongerUnits => "longer units pay more than more blocks",
-        Pays::MoreBlocks => "more blocks pay more than longer units",
-        Pays::Either => "whether longer units or more blocks pay more is not decided",
+        BetterInvestment::LongerUnits => "longer units pay more than more blocks",
+        BetterInvestment::MoreBlocks => "more blocks pay more than longer units",
+        BetterInvestment::Either => "whether longer units or more blocks pay more is not decided",
     };
     OwnRow {
         name: Entry::name(format!("{workload}, {environment}")),
@@ -91,14 +92,15 @@ fn ranges(of: &[&SpreadSummary]) -> Option<String> {
 fn pays(of: &[&SpreadSummary]) -> Option<String> {
     let all = of.len();
     let count = |pays| of.iter().filter(|summary| summary.pays == pays).count();
-    let told = [(Pays::LongerUnits, "longer units"), (Pays::MoreBlocks, "more blocks")]
-        .map(|(pays, words)| (count(pays), words))
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, words)| match count {
-            _ if all == 1 => format!("{words} pay more"),
-            _ => format!("{words} pay more in {count} of {all} environments"),
-        });
+    let told =
+        [(BetterInvestment::LongerUnits, "longer units"), (BetterInvestment::MoreBlocks, "more blocks")]
+            .map(|(pays, words)| (count(pays), words))
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| match count {
+                _ if all == 1 => format!("{words} pay more"),
+                _ => format!("{words} pay more in {count} of {all} environments"),
+            });
     let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| told.join(", "))
 }
@@ -120,9 +122,9 @@ fn helps(report: &Report, of: &[&SpreadSummary]) -> Option<String> {
         SpreadParts::Windows => "longer units (`--size`)",
     };
     let most = match hardest.pays {
-        Pays::LongerUnits => longer.to_string(),
-        Pays::MoreBlocks => "more blocks (`--blocks`), each with launches of its own".into(),
-        Pays::Either => "more blocks (`--blocks`), as far as is known".into(),
+        BetterInvestment::LongerUnits => longer.to_string(),
+        BetterInvestment::MoreBlocks => "more blocks (`--blocks`), each with launches of its own".into(),
+        BetterInvestment::Either => "more blocks (`--blocks`), as far as is known".into(),
     };
     Some(format!("what is not decided would gain most from {most}"))
 }

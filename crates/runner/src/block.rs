@@ -17,7 +17,7 @@ use weigh_model::{
 };
 
 /// The neighbours with which a trial can begin, or its result if it cannot.
-enum Gathered {
+enum NeighbourStart {
     /// None if the workload has no neighbours.
     Neighbours(Option<Box<ActiveNeighbours>>),
     Instead(Result<Measured, TrialFailure>),
@@ -358,8 +358,8 @@ impl Runner<'_> {
     ) -> Result<Result<Measured, TrialFailure>, RunnerError> {
         let Place { environment, .. } = place;
         let mut beside = match self.gather(place, sequence)? {
-            Gathered::Neighbours(beside) => beside,
-            Gathered::Instead(result) => return Ok(result),
+            NeighbourStart::Neighbours(beside) => beside,
+            NeighbourStart::Instead(result) => return Ok(result),
         };
         let mut trial = self.run_in_guest(place, sequence, beside.as_deref_mut());
         self.file_progress(place, std::mem::take(&mut trial.progress))?;
@@ -475,10 +475,10 @@ impl Runner<'_> {
 
     /// Gathers the neighbours of a trial, if its workload has any. If they cannot be gathered,
     /// returns the result of the trial without them.
-    fn gather(&mut self, place: Place, sequence: u64) -> Result<Gathered, RunnerError> {
+    fn gather(&mut self, place: Place, sequence: u64) -> Result<NeighbourStart, RunnerError> {
         let workload = &self.plan.workloads[place.workload];
         let wanted = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
-        let Some(wanted) = wanted else { return Ok(Gathered::Neighbours(None)) };
+        let Some(wanted) = wanted else { return Ok(NeighbourStart::Neighbours(None)) };
         let trial = NeighbourTrial {
             workload,
             directory: self.pool.working_directory(place.environment),
@@ -494,15 +494,15 @@ impl Runner<'_> {
         Ok(match gathered {
             Ok(Ok(beside)) => {
                 self.statistics.launches += u64::from(beside.launched);
-                Gathered::Neighbours(Some(Box::new(beside)))
+                NeighbourStart::Neighbours(Some(Box::new(beside)))
             }
             Ok(Err(too_few)) => {
                 self.given_up |= too_few.interrupted;
-                Gathered::Instead(Ok(neighbours::only_guests_up(workload, &too_few)))
+                NeighbourStart::Instead(Ok(neighbours::only_guests_up(workload, &too_few)))
             }
             Err(failure) => {
                 let when = format!("trial-{sequence}");
-                Gathered::Instead(Err(self.file_failure(
+                NeighbourStart::Instead(Err(self.file_failure(
                     place.environment,
                     place.workload,
                     &when,

@@ -12,7 +12,7 @@ pub(crate) mod slices;
 pub(crate) mod spread;
 
 use crate::Interval;
-use crate::spread::{Pays, Spread, UnitTime};
+use crate::spread::{BetterInvestment, Spread, UnitTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Surface, Trial};
@@ -127,7 +127,7 @@ pub struct SpreadSummary {
     /// The best length of a unit, as a multiple of the present one ([`Spread::best_length`]).
     pub best_length: Interval,
     /// The change that makes the interval narrower at the same expense of time.
-    pub pays: Pays,
+    pub pays: BetterInvestment,
 }
 
 /// The kind of the parts of a unit.

@@ -104,7 +104,7 @@ impl Course {
 /// - Changes of mean or variance of ln cost by PELT, penalty 15 ln n and more if neighbours in time
 ///   are alike. A slow drift may be reported as steps.
 pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
-    let began = beginnings(records);
+    let began = trial_start_hours(records);
     let primary = comparisons.iter().filter(|comparison| comparison.metric.primary);
     let series =
         primary.flat_map(|comparison| comparison.series.iter().map(move |series| (comparison, series)));
@@ -112,11 +112,11 @@ pub fn courses(records: &[Record], comparisons: &[Comparison]) -> Vec<Course> {
 }
 
 /// When each trial began, hours since the run's first trial, by workload, environment and block.
-type Beginnings<'a> = HashMap<(&'a str, &'a str, u32), f64>;
+type TrialStartHours<'a> = HashMap<(&'a str, &'a str, u32), f64>;
 
 /// Times by the host's monotonic clock, and by the wall clock across a restart of the host.
-fn beginnings(records: &[Record]) -> Beginnings<'_> {
-    let mut began = Beginnings::new();
+fn trial_start_hours(records: &[Record]) -> TrialStartHours<'_> {
+    let mut began = TrialStartHours::new();
     let mut hours = 0.0;
     let mut last: Option<&Trial> = None;
     for record in records {
@@ -139,7 +139,7 @@ fn seconds_between(one: &Trial, other: &Trial) -> f64 {
     }
 }
 
-fn course(comparison: &Comparison, series: &Series, began: &Beginnings<'_>) -> Option<Course> {
+fn course(comparison: &Comparison, series: &Series, began: &TrialStartHours<'_>) -> Option<Course> {
     let better = comparison.metric.better;
     let sample = Sample::new(&series.observations, better);
     let summary = sample.summary()?;
@@ -254,7 +254,7 @@ mod tests {
             // The wall clock was set by two seconds.
             trial(4, 40_036.0, "2026-01-01T13:01:14Z"),
         ];
-        let began = beginnings(&records);
+        let began = trial_start_hours(&records);
         let hours: Vec<f64> = (0..5).map(|block| began[&("w", "a", block)] * 3600.0).collect();
         for (found, expected) in hours.iter().zip([0.0, 36.5, 7236.5, 10_836.5, 10_872.5]) {
             assert!((found - expected).abs() < 1e-6, "{hours:?}");

@@ -4,8 +4,8 @@
 //! log ratios of the blocks, as everywhere, and spreads by the difference of the log standard
 //! deviations, whose interval is a studentised bootstrap. A statement bounds the ratio. It holds if
 //! the whole 95 % interval is within the bounds, and is contradicted if all of it is beyond.
-//! Statements that make up one claim are adjusted for their number ([`Among`]). Claims are not: a
-//! reader of twenty grades has to expect one to be wrong.
+//! Statements that make up one claim are adjusted for their number ([`FamilySize`]). Claims are not:
+//! a reader of twenty grades has to expect one to be wrong.
 
 use crate::estimate::{Estimate, TAIL, critical};
 use crate::interval::Interval;
@@ -74,14 +74,14 @@ pub enum Grade {
 
 /// Of how many statements that are graded together a single one can decide (Bonferroni).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Among {
+pub struct FamilySize {
     /// The number of statements of which one must hold for the claim to hold; 1 if all must.
     pub holds: usize,
     /// The number of statements that must all hold, so that one can contradict the claim.
     pub differs: usize,
 }
 
-impl Default for Among {
+impl Default for FamilySize {
     /// A statement on its own.
     fn default() -> Self {
         Self { holds: 1, differs: 1 }
@@ -200,11 +200,11 @@ impl Ratio {
 
     /// Lower and upper end of its 95 % interval.
     pub fn ends(&self) -> (f64, f64) {
-        self.ends_among(1)
+        self.ends_in_family(1)
     }
 
     /// Ends of the interval at the level .05 over a number of statements.
-    fn ends_among(&self, statements: usize) -> (f64, f64) {
+    fn ends_in_family(&self, statements: usize) -> (f64, f64) {
         let half = self.log.half_width(critical(statements as f64, self.log.df));
         ((self.log.mean - half).exp(), (self.log.mean + half).exp())
     }
@@ -221,21 +221,21 @@ impl Ratio {
 
     /// Grades the bound as a statement on its own.
     pub fn grade(&self, bound: Bound) -> Grade {
-        self.grade_among(bound, Among::default())
+        self.grade_in_family(bound, FamilySize::default())
     }
 
     /// Grades the bound as one of several statements.
-    pub fn grade_among(&self, bound: Bound, among: Among) -> Grade {
+    pub fn grade_in_family(&self, bound: Bound, family: FamilySize) -> Grade {
         let (from, to) = match bound {
             Bound::AtLeast(least) => (Some(least), None),
             Bound::AtMost(most) => (None, Some(most)),
             Bound::Between(least, most) => (Some(least), Some(most)),
         };
-        let (low, high) = self.ends_among(among.holds);
+        let (low, high) = self.ends_in_family(family.holds);
         if from.is_none_or(|from| low >= from) && to.is_none_or(|to| high <= to) {
             return Grade::Holds;
         }
-        let (low, high) = self.ends_among(among.differs);
+        let (low, high) = self.ends_in_family(family.differs);
         if from.is_some_and(|from| high < from) || to.is_some_and(|to| low > to) {
             return Grade::Differs;
         }
@@ -246,9 +246,9 @@ impl Ratio {
             .flatten()
             .collect();
         let (ends, statements) = if beyond.is_empty() {
-            ([from, to].into_iter().flatten().collect(), among.holds)
+            ([from, to].into_iter().flatten().collect(), family.holds)
         } else {
-            (beyond, among.differs)
+            (beyond, family.differs)
         };
         let needs = ends.into_iter().map(|end| {
             Estimate { mean: self.planned.mean - end.ln(), ..self.planned }

@@ -103,24 +103,24 @@ pub use collect::{Collected, Concluded, Failure, collect};
 pub use compare::{ComparedRun, compare_runs};
 pub use course::{Change, Course, Moment, courses};
 pub use gate::{GATE_FEWEST_BLOCKS, GateOutcome, gate, gate_of_builds};
-pub use grade::{ALIKE, Among, Aspect, Bound, FEWEST_FOR_SPREAD, Grade, Ratio};
+pub use grade::{ALIKE, Aspect, Bound, FEWEST_FOR_SPREAD, FamilySize, Grade, Ratio};
 pub use history::{Rise, Shift, level_since, rise, shifts};
 pub use interval::Interval;
 pub use limit::{Limit, limits};
 pub use look::{Due, conclusions};
-pub use neighbours::Known;
+pub use neighbours::RunFacts;
 pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradations};
 pub use neighbours::isolation::{Isolation, Reference, isolations};
 pub use neighbours::sum::{Evenness, Sum, SumStep, sums};
 pub use pilot::{
-    Expense, Iterated, PILOT_BLOCKS, PilotSpread, PlannedCell, PlannedParts, PlannedRun, planned_run,
+    Iterated, PILOT_BLOCKS, PilotSpread, PlannedCell, PlannedParts, PlannedRun, RunCost, planned_run,
 };
 pub use pool::{
     GroupDifference, MachineEffect, MachineSpread, PoolRun, Pooled, PooledCell, PooledGroup, RunEstimates,
     Scope, WorkCost, gate_pooled, join_shares, pool, work_costs,
 };
 pub use sequential::SequentialLook;
-pub use spread::{FEWEST_UNITS, MOST_TIMES, Pays, Spread, UnitTime};
+pub use spread::{BetterInvestment, FEWEST_UNITS, MOST_TIMES, Spread, UnitTime};
 pub use stop::{precise_enough, precise_workloads};
 pub use warning::{Notice, Warning, WarningKind};
 pub use worst::WorstCases;

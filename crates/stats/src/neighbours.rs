@@ -20,7 +20,7 @@ use weigh_model::{Comparison, NeighbourKind, Plan, Series, WorkloadKey, neighbou
 
 /// Facts about a run that its comparisons lack.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct RunFacts<'a> {
     /// Number of CPUs that all guests of an environment share, if known.
     pub cpus: Option<u32>,
     /// The flags that the records give to cells: they say why a metric is absent.
@@ -29,7 +29,7 @@ pub struct Known<'a> {
     pub failures: &'a [Failure],
 }
 
-impl<'a> Known<'a> {
+impl<'a> RunFacts<'a> {
     /// The facts of a run. The CPUs are those that its plan confines guests to.
     pub fn of_run(plan: &Plan, collected: &'a Collected) -> Self {
         let cpus = u32::try_from(plan.guest.cpus.len()).ok().filter(|cpus| *cpus > 0);

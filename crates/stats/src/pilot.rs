@@ -125,21 +125,21 @@ pub struct PlannedRun {
     /// Every cell that gets a verdict.
     pub cells: Vec<PlannedCell>,
     /// The expense of a run as the pilot was.
-    pub present: Expense,
+    pub present: RunCost,
     /// The run with another number of iterations, if one saves a tenth of the time or more.
     pub better: Option<Iterated>,
 }
 
 /// The expense of a run until its hardest cell is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Expense {
+pub struct RunCost {
     /// Number of blocks; absent if no cell was measured, or if one would take too many.
     pub blocks: Option<u32>,
     /// Time, seconds.
     pub seconds: Option<f64>,
 }
 
-impl Expense {
+impl RunCost {
     fn of(blocks: Option<u32>, block_s: Option<f64>) -> Self {
         Self { blocks, seconds: blocks.zip(block_s).map(|(blocks, each)| f64::from(blocks) * each) }
     }
@@ -151,7 +151,7 @@ pub struct Iterated {
     /// Iterations of every workload.
     pub iterations: u32,
     /// The expense of the run.
-    pub expense: Expense,
+    pub expense: RunCost,
 }
 
 /// A cell of the planned run.
@@ -166,7 +166,7 @@ pub struct PlannedCell {
     /// Its spread; absent if it has fewer than two pairs of blocks.
     pub spread: Option<PilotSpread>,
     /// The expense until the cell is done.
-    pub expense: Expense,
+    pub expense: RunCost,
     /// Flags that prevent a verdict, however many blocks there are.
     pub obstacles: Vec<Flag>,
     /// Launches and iterations; absent if units have one part, and for all metrics but the first
@@ -182,7 +182,7 @@ pub struct PlannedParts {
     /// The best length of a unit over the present one, if the spread were as large as its bound.
     pub times: f64,
     /// The expense of the cell with such units.
-    pub expense: Expense,
+    pub expense: RunCost,
 }
 
 /// Plans a run that finds a difference of `detect` (.01 is 1 %) in every cell, from the records of
@@ -207,7 +207,7 @@ pub fn planned_run(plan: &Plan, records: &[Record], detect: f64) -> PlannedRun {
                 let times = best_times(spread, summary);
                 let longer_s = summary.time.measured_s * (times - 1.0);
                 let blocks = question.blocks(spread.with_units(summary.spread.within, times));
-                let expense = Expense::of(blocks, block_s.map(|each| each + longer_s));
+                let expense = RunCost::of(blocks, block_s.map(|each| each + longer_s));
                 PlannedParts { summary: summary.clone(), times, expense }
             });
             PlannedCell {
@@ -215,7 +215,7 @@ pub fn planned_run(plan: &Plan, records: &[Record], detect: f64) -> PlannedRun {
                 metric: cell.metric.name.clone(),
                 environment: cell.environment.clone(),
                 spread,
-                expense: Expense::of(spread.and_then(|spread| question.blocks(spread)), block_s),
+                expense: RunCost::of(spread.and_then(|spread| question.blocks(spread)), block_s),
                 obstacles: cell.flags.iter().copied().filter(|flag| OBSTACLES.contains(flag)).collect(),
                 parts,
             }
@@ -250,7 +250,7 @@ impl Question {
 
     /// The expense of all cells with units `times` times as long. Cells whose spread is not
     /// decomposed are taken to gain nothing.
-    fn whole(&self, cells: &[PlannedCell], block_s: Option<f64>, times: f64) -> Expense {
+    fn whole(&self, cells: &[PlannedCell], block_s: Option<f64>, times: f64) -> RunCost {
         let blocks = cells.iter().filter(|cell| cell.obstacles.is_empty()).map(|cell| {
             let within = cell.parts.as_ref().map_or(0.0, |parts| parts.summary.spread.within);
             self.blocks(cell.spread?.with_units(within, times))
@@ -261,7 +261,7 @@ impl Question {
             measured_s.insert(&parts.summary.workload, parts.summary.time.measured_s);
         }
         let longer_s = measured_s.values().sum::<f64>() * (times - 1.0);
-        Expense::of(blocks.and_then(|blocks| blocks.into_iter().max()), block_s.map(|each| each + longer_s))
+        RunCost::of(blocks.and_then(|blocks| blocks.into_iter().max()), block_s.map(|each| each + longer_s))
     }
 
     /// Of the numbers of iterations that are best for some cell, the one that saves the most time.
@@ -272,7 +272,7 @@ impl Question {
         plan: &Plan,
         cells: &[PlannedCell],
         block_s: Option<f64>,
-        present: Expense,
+        present: RunCost,
     ) -> Option<Iterated> {
         let numbers: BTreeSet<u32> = plan.workloads.iter().map(|workload| workload.iterations).collect();
         let now = numbers.first().copied().filter(|_| numbers.len() == 1)?;

@@ -334,7 +334,7 @@ struct Machine<'a> {
 }
 
 /// The results of a machine for a cell.
-struct Known<'a> {
+struct MachineResult<'a> {
     effect: MachineEffect,
     estimate: Estimate,
     /// Its estimates if every failed pair had been as fast, and as slow, as it can be; none if
@@ -354,7 +354,7 @@ fn cells(scope: Scope, group: usize, machines: &[Machine<'_>]) -> Vec<PooledCell
 }
 
 fn pooled_cell(scope: Scope, group: usize, kind: &RunCell, machines: &[Machine<'_>]) -> PooledCell {
-    let mut known: Vec<Known<'_>> = Vec::new();
+    let mut known: Vec<MachineResult<'_>> = Vec::new();
     let mut lacking = Vec::new();
     let mut flags: BTreeMap<Flag, u32> = BTreeMap::new();
     let mut failed = 0u32;
@@ -433,7 +433,7 @@ fn of_machine<'a>(
     scope: Scope,
     machine: &Machine<'_>,
     cells: Vec<&'a RunCell>,
-) -> Result<Known<'a>, (String, bool)> {
+) -> Result<MachineResult<'a>, (String, bool)> {
     let estimates: Vec<Estimate> = cells.iter().filter_map(|cell| cell.estimate).collect();
     if estimates.is_empty() || estimates.len() < machine.runs.len() {
         let absent = cells.iter().find_map(|cell| cell.absent.clone());
@@ -456,7 +456,7 @@ fn of_machine<'a>(
             |cell: &&RunCell| cell.verdict_estimates.get(side).or(cell.verdict_estimates.first()).copied();
         scope.combined(&cells.iter().map(of_run).collect::<Option<Vec<_>>>()?)
     });
-    Ok(Known {
+    Ok(MachineResult {
         effect: MachineEffect {
             machine: machine.name.into(),
             runs: count(cells.len()),
@@ -474,7 +474,7 @@ fn of_machine<'a>(
 /// The estimates that a verdict has to hold for: the estimate over machines or, if pairs failed,
 /// those with the worst cases of every machine. Empty if nothing can be concluded, as about other
 /// machines from a single one.
-fn verdict_estimates(scope: Scope, known: &[Known<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
+fn verdict_estimates(scope: Scope, known: &[MachineResult<'_>], estimate: Option<Estimate>) -> Vec<Estimate> {
     if known.len() < 2 && scope == Scope::LikeThese {
         return Vec::new();
     }

@@ -43,7 +43,7 @@ pub struct UnitTime {
 /// The choice that makes the interval narrower at the same expense of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pays {
+pub enum BetterInvestment {
     /// Longer units, and fewer of them, pay more.
     LongerUnits,
     /// More blocks, if need be of shorter units, pay more.
@@ -125,13 +125,13 @@ impl Spread {
 
     /// What pays, if the interval of the best length does not hold the present one. Units that are
     /// more alike than their parts can explain decide nothing.
-    pub fn pays(&self, time: UnitTime) -> Pays {
+    pub fn better_investment(&self, time: UnitTime) -> BetterInvestment {
         let best = self.best_length(time);
         match () {
-            () if self.between.high == 0.0 => Pays::Either,
-            () if best.low > 1.0 => Pays::LongerUnits,
-            () if best.high < 1.0 => Pays::MoreBlocks,
-            () => Pays::Either,
+            () if self.between.high == 0.0 => BetterInvestment::Either,
+            () if best.low > 1.0 => BetterInvestment::LongerUnits,
+            () if best.high < 1.0 => BetterInvestment::MoreBlocks,
+            () => BetterInvestment::Either,
         }
     }
 }
@@ -205,9 +205,15 @@ mod tests {
         let root = 3.0f64.sqrt();
         assert!((best.estimate - 4.0 * root).abs() < 1e-9, "{best:?}");
         assert!((best.low - 2.0 * root).abs() < 1e-9 && (best.high - 8.0 * root).abs() < 1e-9, "{best:?}");
-        assert_eq!(spread.pays(time), Pays::LongerUnits);
-        assert_eq!(spread.pays(UnitTime { measured_s: 10.0, other_s: 0.1 }), Pays::MoreBlocks);
-        assert_eq!(spread.pays(UnitTime { measured_s: 10.0, other_s: 1.0 }), Pays::Either);
+        assert_eq!(spread.better_investment(time), BetterInvestment::LongerUnits);
+        assert_eq!(
+            spread.better_investment(UnitTime { measured_s: 10.0, other_s: 0.1 }),
+            BetterInvestment::MoreBlocks
+        );
+        assert_eq!(
+            spread.better_investment(UnitTime { measured_s: 10.0, other_s: 1.0 }),
+            BetterInvestment::Either
+        );
         // For a given expense, the variance is no smaller on either side.
         let cost = |times: f64| {
             let variance = between.estimate.powi(2) + spread.within.powi(2) / times;
@@ -216,6 +222,6 @@ mod tests {
         assert!(cost(best.estimate) < cost(best.estimate * 1.1).min(cost(best.estimate / 1.1)));
         let nothing = Spread { between: Interval { estimate: 0.0, low: 0.0, high: 0.0 }, ..spread };
         assert_eq!(nothing.best_length(time).estimate, 100.0);
-        assert_eq!(nothing.pays(time), Pays::Either);
+        assert_eq!(nothing.better_investment(time), BetterInvestment::Either);
     }
 }

@@ -6,7 +6,7 @@ use crate::values::{Measured, Unavailable, number, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
 use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
-use weigh_stats::{Among, Bound, Grade, Ratio};
+use weigh_stats::{Bound, FamilySize, Grade, Ratio};
 
 /// Grades a claim, with every ratio that decided it.
 pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
@@ -64,15 +64,15 @@ fn grade_condition(
     together: usize,
     seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
-    let among = Among { holds: 1, differs: together };
-    let Some(every) = condition.every() else { return grade_at_point(measured, condition, among, seen) };
+    let family = FamilySize { holds: 1, differs: together };
+    let Some(every) = condition.every() else { return grade_at_point(measured, condition, family, seen) };
     let points = points_of(measured, condition);
     if points.is_empty() {
         // Grade at a point that does not exist, to get the reason why there is none.
-        return grade_at_point(measured, &condition.at(""), among, seen);
+        return grade_at_point(measured, &condition.at(""), family, seen);
     }
-    let among = Among { holds: if *every == Point::All { 1 } else { points.len() }, ..among };
-    let grades = points.iter().map(|point| grade_at_point(measured, &condition.at(point), among, seen));
+    let family = FamilySize { holds: if *every == Point::All { 1 } else { points.len() }, ..family };
+    let grades = points.iter().map(|point| grade_at_point(measured, &condition.at(point), family, seen));
     let grades: Vec<Grade> = grades.collect::<Result<_, _>>()?;
     Ok(if *every == Point::All { Grade::all(grades) } else { Grade::any(grades) })
 }
@@ -81,10 +81,10 @@ fn grade_condition(
 fn grade_at_point(
     measured: &Measured<'_>,
     condition: &Condition,
-    among: Among,
+    family: FamilySize,
     seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
-    match grade_intervals(measured, condition, among, seen) {
+    match grade_intervals(measured, condition, family, seen) {
         Err(Unavailable::TooFewBlocks) => Ok(Grade::Undecided { blocks: None }),
         graded => graded,
     }
@@ -93,26 +93,26 @@ fn grade_at_point(
 fn grade_intervals(
     measured: &Measured<'_>,
     condition: &Condition,
-    among: Among,
+    family: FamilySize,
     seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
     match condition {
         Condition::Ratio { left, relation, factor, right } => {
             let found = between(measured, left, right)?;
             seen.push(of_ratio(format!("{left} / {right}"), &found));
-            Ok(found.grade_among(bound(*relation, *factor), among))
+            Ok(found.grade_in_family(bound(*relation, *factor), family))
         }
         Condition::Within { left, percent, right } => {
             let found = between(measured, left, right)?;
             seen.push(of_ratio(format!("{left} / {right}"), &found));
             let far = 1.0 + percent / 100.0;
-            Ok(found.grade_among(Bound::Between(1.0 / far, far), among))
+            Ok(found.grade_in_family(Bound::Between(1.0 / far, far), family))
         }
         Condition::Overhead { of, relation, percent } => {
             let quantity = quantity(measured, of)?;
             let found = cost(between(measured, of, &of.on(&measured.experiment.baseline))?, quantity.better);
             seen.push(of_overhead(of, &found));
-            Ok(found.grade_among(bound(*relation, 1.0 + percent / 100.0), among))
+            Ok(found.grade_in_family(bound(*relation, 1.0 + percent / 100.0), family))
         }
         Condition::Order { first, rest } => {
             let mut grades = Vec::new();
@@ -121,7 +121,7 @@ fn grade_intervals(
                 let right = first.on(arm);
                 let found = between(measured, &left, &right)?;
                 seen.push(of_ratio(format!("{left} / {right}"), &found));
-                grades.push(found.grade_among(bound(*relation, 1.0), among));
+                grades.push(found.grade_in_family(bound(*relation, 1.0), family));
                 left = right;
             }
             Ok(Grade::all(grades))
@@ -141,7 +141,7 @@ fn grade_intervals(
                 is_overhead: false,
                 n: found.n(),
             });
-            Ok(found.grade_among(bound(*relation, percent / 100.0), among))
+            Ok(found.grade_in_family(bound(*relation, percent / 100.0), family))
         }
     }
 }

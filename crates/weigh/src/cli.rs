@@ -19,7 +19,7 @@ pub use gate::BuildGateArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use history::HistoryArgs;
 pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
-pub use pool::{By, PoolArgs, PoolOf};
+pub use pool::{By, PoolArgs, PoolSelection};
 pub use samples::{AnalyseArgs, SampleFormat};
 pub use selftest::{SelftestArgs, SelftestFormat};
 pub use study::{StudyArgs, StudyCommand, StudyNewArgs};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
-    Collected, ComparedRun, Failure as Failed, Known, Limit, Notice, Options, RunEstimates, analyse,
+    Collected, ComparedRun, Failure as Failed, Limit, Notice, Options, RunEstimates, RunFacts, analyse,
     compare_runs, degradations, isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
@@ -34,7 +34,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
     let analysis = analyse(&collected.comparisons, &options);
     warnings.extend(collected.warnings.iter().map(Notice::from));
     let environments = facts::of_environments(plan, directory.host(), &on_record);
-    let mut known = Known::of_run(plan, &collected);
+    let mut known = RunFacts::of_run(plan, &collected);
     known.cpus = known.cpus.or_else(|| cpus(&environments));
     // A guest that stays among its neighbours is never alone.
     let lasts = matches!(plan.effort, Effort::Lasting { .. });

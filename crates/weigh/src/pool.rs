@@ -5,7 +5,7 @@ mod prices;
 mod shares;
 mod unlike;
 
-use crate::cli::{By, PoolOf};
+use crate::cli::{By, PoolSelection};
 use crate::commands::run::find;
 use crate::distinct::{Observation, canonical, require_distinct};
 use crate::error::{Failure, Kind};
@@ -45,7 +45,7 @@ struct PoolRun {
 /// A run does not exist, is damaged, is still going on, or is named twice; the runs are not of one
 /// plan; a label fits no run, or a run has none; a price fits no kind, or a kind has none; nothing
 /// was measured.
-pub fn report(args: &PoolOf) -> Result<PooledReport, Failure> {
+pub fn report(args: &PoolSelection) -> Result<PooledReport, Failure> {
     let labels = Labels::parse(&args.label)?;
     let prices = Prices::read(&args.price, args.prices.as_deref())?;
     let by = match (args.by, args.label.as_slice()) {

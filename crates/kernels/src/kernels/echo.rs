@@ -95,7 +95,7 @@ fn state_load(outcome: &mut Outcome, load: &Load) {
     outcome.fact("requests", load.requests);
 }
 
-fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, KernelError> {
+fn over_loopback(options: &Options, inject: server::FaultInjector) -> Result<Outcome, KernelError> {
     let load = Load::of(options)?;
     let placement = Placement::of(options)?;
     let mut outcome = Outcome::new();
@@ -104,7 +104,7 @@ fn over_loopback(options: &Options, spoil: server::Spoil) -> Result<Outcome, Ker
     let mut talks = Vec::new();
     for protocol in ["tcp", "udp"] {
         if options.has("protocols", protocol) {
-            let talk = talk_over_loopback(protocol, &load, &placement, spoil);
+            let talk = talk_over_loopback(protocol, &load, &placement, inject);
             talks.push((protocol, talk.map_err(explain_loopback)?));
         }
     }
@@ -116,7 +116,7 @@ fn talk_over_loopback(
     protocol: &str,
     load: &Load,
     placement: &Placement,
-    spoil: server::Spoil,
+    inject: server::FaultInjector,
 ) -> Result<Talk, KernelError> {
     let here = (Ipv4Addr::LOCALHOST, 0);
     let address_of = |address: std::io::Result<SocketAddr>| {
@@ -126,12 +126,12 @@ fn talk_over_loopback(
     if protocol == "tcp" {
         let listener = TcpListener::bind(here).map_err(KernelError::system("listen for TCP at 127.0.0.1"))?;
         let address = address_of(listener.local_addr())?;
-        let server = || server::tcp_once(&listener, served, spoil);
+        let server = || server::tcp_once(&listener, served, inject);
         in_two_threads(placement, served, server, || client::tcp(address, load))
     } else {
         let socket = UdpSocket::bind(here).map_err(KernelError::system("receive UDP at 127.0.0.1"))?;
         let address = address_of(socket.local_addr())?;
-        let server = || server::udp(&socket, served, spoil);
+        let server = || server::udp(&socket, served, inject);
         in_two_threads(placement, served, server, || client::udp(address, load))
     }
 }

@@ -24,7 +24,7 @@ use rand_pcg::Pcg64Mcg;
 use record::{Kind, Record};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use tree::{Known, Sizes, Tree};
+use tree::{ExistingFile, Sizes, Tree};
 use worker::{Found, Load};
 
 /// The least number of files per thread: at first a fifth of the names has no file, and every
@@ -219,7 +219,7 @@ fn check(
     let should: (u64, u64) = (known.len() as u64, known.iter().map(|known| known.bytes).sum());
     let there = tree.count()?;
     // Files are in the order in which threads put them back: the last were used last.
-    let compared: Vec<Known> = known.into_iter().rev().take(COMPARED).collect();
+    let compared: Vec<ExistingFile> = known.into_iter().rev().take(COMPARED).collect();
     let mut damaged = 0;
     for known in &compared {
         let whole = worker::is_whole(tree, content, *known, settings.io_bytes)?;

@@ -13,7 +13,7 @@ const SPAN: u64 = 4096;
 
 /// The places that were taken out of the table.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct TakenOut {
+pub(super) struct ExcludedPages {
     pub(super) unsettled: Unsettled,
     /// Number of places with the kernel's zero page.
     pub(super) kernel_zero: u64,
@@ -24,11 +24,14 @@ pub(super) struct TakenOut {
 ///
 /// # Errors
 /// The kernel's flags cannot be read.
-pub(super) fn flag_and_exclude(table: &mut Table, kernel: &KernelPageFlags) -> Result<TakenOut, PagesError> {
+pub(super) fn flag_and_exclude(
+    table: &mut Table,
+    kernel: &KernelPageFlags,
+) -> Result<ExcludedPages, PagesError> {
     table.entries.sort_unstable_by_key(Entry::by_frame);
     mark_contradictions(&mut table.entries);
     learn(&mut table.entries, kernel)?;
-    let mut out = TakenOut::default();
+    let mut out = ExcludedPages::default();
     table.entries.retain(|entry| {
         if entry.has(flag::KERNEL_ZERO) {
             out.kernel_zero += 1;

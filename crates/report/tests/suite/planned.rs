@@ -3,12 +3,12 @@
 use crate::common;
 use weigh_report::{Format, Options, planned, render, render_document};
 use weigh_stats::{
-    Expense, Flag, Interval, Iterated, Pays, PilotSpread, PlannedCell, PlannedParts, PlannedRun, Spread,
-    SpreadParts, SpreadSummary, UnitTime, Verdict,
+    BetterInvestment, Flag, Interval, Iterated, PilotSpread, PlannedCell, PlannedParts, PlannedRun, RunCost,
+    Spread, SpreadParts, SpreadSummary, UnitTime, Verdict,
 };
 
-fn expense(blocks: u32) -> Expense {
-    Expense { blocks: Some(blocks), seconds: Some(f64::from(blocks) * 10.0) }
+fn expense(blocks: u32) -> RunCost {
+    RunCost { blocks: Some(blocks), seconds: Some(f64::from(blocks) * 10.0) }
 }
 
 fn cell(environment: &str, parts: SpreadParts, (times, blocks): (f64, u32)) -> PlannedCell {
@@ -22,7 +22,7 @@ fn cell(environment: &str, parts: SpreadParts, (times, blocks): (f64, u32)) -> P
         spread: Spread { units: 6, within: 0.01, between },
         time: UnitTime { measured_s: 2.0, other_s: 8.0 },
         best_length: Interval { estimate: 5.0, low: 2.0, high: 100.0 },
-        pays: Pays::LongerUnits,
+        pays: BetterInvestment::LongerUnits,
     };
     PlannedCell {
         workload: "w".into(),
@@ -96,7 +96,7 @@ fn the_advice_comes_from_the_cell_that_takes_longest() {
 #[test]
 fn an_effect_that_no_blocks_can_find_has_no_command() {
     let mut hard = cell("a", SpreadParts::Iterations, (1.0, 200));
-    hard.expense = Expense { blocks: None, seconds: None };
+    hard.expense = RunCost { blocks: None, seconds: None };
     hard.obstacles = vec![Flag::Rounded];
     let told = text(&run(vec![hard], None), None);
     holds(&told, &["too many", "no verdict: ROUNDED", "no practical number of blocks"]);

@@ -57,7 +57,7 @@ pub(crate) fn summaries(
             spread,
             time,
             best_length: spread.best_length(time),
-            pays: spread.pays(time),
+            pays: spread.better_investment(time),
         })
     };
     let others = plan.environments.iter().filter(|environment| environment.name != plan.baseline);
@@ -273,7 +273,7 @@ impl UnitClock {
 mod tests {
     use super::*;
     use crate::collect;
-    use crate::spread::Pays;
+    use crate::spread::BetterInvestment;
     use std::collections::BTreeMap;
     use weigh_model::{Effort, EnvironmentSpec, Extraction, Iteration, MetricSpec, SliceMark, Slicing};
 
@@ -343,7 +343,11 @@ mod tests {
         assert!((spread.within - 1.1f64.ln() / 2.0 * 2.0f64.sqrt()).abs() < 1e-9, "{spread:?}");
         // Each trial measures for two of four seconds; six seconds pass until the next block.
         assert_eq!((time.measured_s, time.other_s), (4.0, 4.0 + 6.0));
-        assert_eq!(pays, Pays::Either, "blocks that are all alike are more so than their iterations explain");
+        assert_eq!(
+            pays,
+            BetterInvestment::Either,
+            "blocks that are all alike are more so than their iterations explain"
+        );
         assert_eq!(found.sliced_units, []);
     }
 

@@ -1,6 +1,6 @@
 //! How much neighbours slow a guest down, and how many of them it can bear.
 
-use super::{Family, Known, Paired, median, series};
+use super::{Family, Paired, RunFacts, median, series};
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, LoadKind, MetricSpec, NeighbourKind, WorkloadKey, neighbours};
@@ -104,7 +104,7 @@ impl Knee {
 /// ```
 ///
 /// There are no p values and no verdicts: each interval is about one number of guests alone.
-pub fn degradations(comparisons: &[Comparison], known: &Known<'_>) -> Vec<Degradation> {
+pub fn degradations(comparisons: &[Comparison], known: &RunFacts<'_>) -> Vec<Degradation> {
     let mut found = Vec::new();
     for family in Family::all(comparisons) {
         for metric in family.metrics() {
@@ -122,7 +122,7 @@ fn degradation(
     metric: &str,
     kind: &NeighbourKind,
     environment: &str,
-    known: &Known<'_>,
+    known: &RunFacts<'_>,
 ) -> Option<Degradation> {
     let alone = family.alone(metric);
     let mut spec = None;
@@ -186,8 +186,8 @@ mod tests {
         all
     }
 
-    fn known(cpus: u32) -> Known<'static> {
-        Known { cpus: Some(cpus), ..Known::default() }
+    fn known(cpus: u32) -> RunFacts<'static> {
+        RunFacts { cpus: Some(cpus), ..RunFacts::default() }
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             flag: Flag::Absent,
             reason: Some("no memory for more than 11".into()),
         }];
-        let found = degradations(&all, &Known { flags: &flags, ..known(2) });
+        let found = degradations(&all, &RunFacts { flags: &flags, ..known(2) });
         let last = found[0].steps.last().unwrap();
         assert_eq!((last.guests, last.up, last.median, last.loss), (16, Some(11), None, None));
         assert_eq!(last.missing_reason.as_deref(), Some("no memory for more than 11"));
@@ -279,7 +279,7 @@ mod tests {
         let footprint = comparison("time", 4, "-", Shares::Equal, &[1.0; 6]);
         assert_eq!(degradations(&[footprint], &known(2)), []);
         // Without a guest alone there are values but no loss.
-        let found = degradations(&spinning()[1..], &Known::default());
+        let found = degradations(&spinning()[1..], &RunFacts::default());
         assert!(found[0].knee.is_none() && found[0].steps[0].median.is_some());
         assert_eq!((found[0].steps[0].n, found[0].steps[0].loss, found[0].steps[0].fair), (0, None, None));
     }

@@ -1,6 +1,6 @@
 //! The combined rate of all guests that run the same workload, and how evenly it is spread.
 
-use super::{Family, Known, Paired, median, values};
+use super::{Family, Paired, RunFacts, median, values};
 use crate::estimate::Estimate;
 use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ impl Evenness {
 /// Computes the sums of every workload whose neighbours run the workload itself. `alone` has the
 /// rate of a guest alone in the same unit, as [`crate::Collected::alone`] has it, for the workloads
 /// with one guest.
-pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &Known<'_>) -> Vec<Sum> {
+pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &RunFacts<'_>) -> Vec<Sum> {
     let all: Vec<Comparison> = comparisons.iter().chain(alone).cloned().collect();
     let mut found = Vec::new();
     for family in Family::all(&all) {
@@ -91,7 +91,7 @@ pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &Known<'_>)
     found
 }
 
-fn sum(family: &Family<'_>, kind: &NeighbourKind, environment: &str, known: &Known<'_>) -> Option<Sum> {
+fn sum(family: &Family<'_>, kind: &NeighbourKind, environment: &str, known: &RunFacts<'_>) -> Option<Sum> {
     let alone = family.alone(neighbours::SUM);
     let mut before = alone;
     let mut spec = None;
@@ -150,7 +150,7 @@ mod tests {
             all.push(comparison(neighbours::JAIN, guests, "same", Shares::Equal, &[jain, jain, 1.0]));
         }
         let alone = comparison(neighbours::SUM, 1, "-", Shares::Equal, &[1.0; 6]);
-        let found = sums(&all, std::slice::from_ref(&alone), &Known::default());
+        let found = sums(&all, std::slice::from_ref(&alone), &RunFacts::default());
         let of = found.iter().find(|sum| sum.environment == "a").unwrap();
         assert_eq!((of.grew_up_to, of.alone), (Some(2), Some(1.0)));
         let scales: Vec<f64> = of.steps.iter().map(|s| (s.scale.unwrap().estimate * 100.0).round()).collect();
@@ -164,7 +164,7 @@ mod tests {
         assert!((mean.estimate - 0.8).abs() < 1e-12 && mean.high == 1.0 && mean.low < 0.4, "{mean:?}");
         assert_eq!(last.least_to_most, None);
         // Without the guest alone, the first sum has no predecessor.
-        let found = sums(&all, &[], &Known::default());
+        let found = sums(&all, &[], &RunFacts::default());
         assert_eq!((found[0].grew_up_to, found[0].steps[0].growth), (Some(1), None));
     }
 
@@ -174,6 +174,6 @@ mod tests {
             comparison("time", 1, "-", Shares::Equal, &[1.0; 6]),
             comparison("time", 4, "cpu", Shares::Equal, &[1.0; 6]),
         ];
-        assert_eq!(sums(&all, &[], &Known::default()), []);
+        assert_eq!(sums(&all, &[], &RunFacts::default()), []);
     }
 }

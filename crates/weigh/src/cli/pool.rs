@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub struct PoolArgs {
     /// What is pooled
     #[command(flatten)]
-    pub of: PoolOf,
+    pub of: PoolSelection,
     /// How the report is written
     #[command(flatten)]
     pub output: OutputArgs,
@@ -23,7 +23,7 @@ pub struct PoolArgs {
 
 /// What is pooled, and by what.
 #[derive(Debug, Default, Args)]
-pub struct PoolOf {
+pub struct PoolSelection {
     /// Runs of one plan: run directories, `last`, or fleets
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,

@@ -127,10 +127,10 @@ const MOST_BLOCKS: u32 = 100_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_stats::{Expense, Iterated};
+    use weigh_stats::{Iterated, RunCost};
 
     fn planned(blocks: u32, better: Option<(u32, u32)>) -> PlannedRun {
-        let expense = |blocks| Expense { blocks: Some(blocks), seconds: None };
+        let expense = |blocks| RunCost { blocks: Some(blocks), seconds: None };
         let better = better.map(|(iterations, blocks)| Iterated { iterations, expense: expense(blocks) });
         PlannedRun {
             detect: 0.01,

@@ -1,6 +1,6 @@
 //! `weigh pool`: pools runs of one plan from several machines into one result.
 
-use crate::cli::{OutputFormat, PoolArgs, PoolOf};
+use crate::cli::{OutputFormat, PoolArgs, PoolSelection};
 use crate::error::{Failure, Kind};
 use crate::{outcome, pool, ui};
 use std::path::Path;
@@ -29,7 +29,7 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
 /// # Errors
 /// As [`run`].
 pub fn of_fleet(path: &Path) -> Result<(), Failure> {
-    let report = pool::report(&PoolOf { runs: vec![path.to_path_buf()], ..PoolOf::default() })?;
+    let report = pool::report(&PoolSelection { runs: vec![path.to_path_buf()], ..PoolSelection::default() })?;
     let text = render_pooled(&report, OutputFormat::Table.into(), &ui::report_options(false, None))
         .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))?;
     ui::print(&text);

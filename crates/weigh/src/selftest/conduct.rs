@@ -111,7 +111,7 @@ impl SelftestRunner<'_> {
         let comparisons = design.comparisons();
         let of = comparisons.len() as u32;
         let mut conducted = SelftestResults::default();
-        let mut patience = Patience::default();
+        let mut backoff = VoidingBackoff::default();
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         for comparison in &comparisons {
             if self.interrupt.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ impl SelftestRunner<'_> {
                 continue;
             }
             let began = Instant::now();
-            self.compare(design, comparison, sensors, &mut patience, &mut conducted)?;
+            self.compare(design, comparison, sensors, &mut backoff, &mut conducted)?;
             longest = longest.max(began.elapsed());
             progress(comparison.number, of);
         }
@@ -138,13 +138,13 @@ impl SelftestRunner<'_> {
         design: &Design,
         comparison: &Comparison,
         sensors: &mut dyn Sensors,
-        patience: &mut Patience,
+        backoff: &mut VoidingBackoff,
         conducted: &mut SelftestResults,
     ) -> Result<(), Failure> {
         let mut plan = design.plan(comparison, self.facts)?;
         // A disturbance of a sliced comparison affects both of its sides, and voids nothing.
         let is_whole = comparison.form == Form::Whole;
-        plan.noise.voiding = !is_whole || patience.voids();
+        plan.noise.voiding = !is_whole || backoff.voids();
         let name = comparison.name();
         let mut store = RunDirectory::create_at(&self.directory.join(&name), &plan, self.facts)?;
         // The first pilot that finds how to slice decides for all.
@@ -163,7 +163,7 @@ impl SelftestRunner<'_> {
         if is_whole {
             let noisy =
                 !plan.noise.voiding || records.iter().any(|record| matches!(record, Record::NoisyHost(_)));
-            patience.learn(noisy);
+            backoff.learn(noisy);
             conducted.noisy_hosts += u32::from(noisy);
         }
         count_voids(&records, conducted);
@@ -257,11 +257,11 @@ impl Sensors for Constant {
 /// begin with voiding off, and now and then one tries again. Only observations of the host decide,
 /// never a result.
 #[derive(Debug, Default)]
-struct Patience {
+struct VoidingBackoff {
     noisy_in_a_row: u32,
 }
 
-impl Patience {
+impl VoidingBackoff {
     /// The number of noisy comparisons in a row after which voiding stays off.
     const LIMIT: u32 = 3;
     /// One comparison in this many tries voiding again.

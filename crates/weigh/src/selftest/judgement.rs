@@ -37,7 +37,7 @@ pub struct Judgement {
     /// The reason why nothing was sliced although slices were wanted.
     pub unsliced: Option<String>,
     /// The judgement of each form that was wanted and could be measured.
-    pub forms: Vec<OfForm>,
+    pub forms: Vec<FormJudgement>,
     /// Void units by cause; each was replaced.
     pub voids: BTreeMap<String, u32>,
     /// Number of comparisons that continued with voiding off because most of their units would have
@@ -55,7 +55,7 @@ pub struct Judgement {
 
 /// The judgement of the comparisons of one form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OfForm {
+pub struct FormJudgement {
     /// The form.
     pub form: Form,
     /// Number of comparisons that gave a value.
@@ -138,7 +138,7 @@ pub fn judge(design: &Design, conducted: SelftestResults) -> Judgement {
         Some(Err(reason)) => (None, Some(reason)),
     };
     let could = |form: Form| unsliced.is_none() || form == Form::Whole;
-    let forms: Vec<OfForm> =
+    let forms: Vec<FormJudgement> =
         design.forms.iter().filter(|form| could(**form)).map(|form| of_form(*form, measured)).collect();
     let problems: Vec<String> = forms.iter().flat_map(problems).collect();
     let planned = design.comparisons().iter().filter(|comparison| could(comparison.form)).count() as u32;
@@ -167,7 +167,7 @@ pub fn judge(design: &Design, conducted: SelftestResults) -> Judgement {
     }
 }
 
-fn of_form(form: Form, measured: &[Measured]) -> OfForm {
+fn of_form(form: Form, measured: &[Measured]) -> FormJudgement {
     let all: Vec<&Measured> = measured.iter().filter(|m| m.form == form).collect();
     let with = |effect: f64| all.iter().copied().filter(|m| m.injected == effect).collect::<Vec<_>>();
     let of_effect = |effect: &f64| {
@@ -179,7 +179,7 @@ fn of_form(form: Form, measured: &[Measured]) -> OfForm {
     let chances = controls().map(|control| chance_of_a_miss(&control.log_ratios, 0.0)).collect();
     let mut smallest: Vec<f64> = all.iter().map(|m| m.smallest_detectable).collect();
     smallest.sort_by(f64::total_cmp);
-    OfForm {
+    FormJudgement {
         form,
         done: all.len() as u32,
         no_effect: false_positives(without.iter().map(|m| is_found(m)), chances_of_a_miss(&without)),
@@ -202,8 +202,8 @@ fn statement(problems: &[String], done: u32, planned: u32) -> String {
     }
 }
 
-fn problems(of: &OfForm) -> Vec<String> {
-    let OfForm { no_effect, control, effects, coverage, label, control_effect, .. } = of;
+fn problems(of: &FormJudgement) -> Vec<String> {
+    let FormJudgement { no_effect, control, effects, coverage, label, control_effect, .. } = of;
     let said = |what: String, count: &Count| {
         let Count { of, observed, allowed: Band { low, high }, .. } = count;
         (!count.is_inside()).then(|| format!("{what} {observed} of {of} times, {low} to {high} are allowed"))
@@ -328,13 +328,13 @@ pub fn document(judgement: &Judgement) -> Document {
     document
 }
 
-fn table(judgement: &Judgement, of: &OfForm) -> Table {
+fn table(judgement: &Judgement, of: &FormJudgement) -> Table {
     let form = match (of.form, judgement.slices_us) {
         (Form::Slices, Some(us)) => format!("slices of {}", SliceChoice::Length(us)),
         (Form::Slices, None) => "slices".into(),
         (Form::Whole, _) => "whole trials".into(),
     };
-    let OfForm { done, .. } = of;
+    let FormJudgement { done, .. } = of;
     let Judgement { blocks, seed, .. } = judgement;
     let caption = format!("{form}: {done} comparisons of {blocks} blocks each, seed {seed}");
     let texts = ["effect", "expected", "allowed", "", "intervals hold it", "allowed", ""].map(Column::text);
@@ -371,7 +371,7 @@ fn mark(count: &Count) -> Entry {
 }
 
 /// Describes the results of a form other than its counts.
-fn beside(of: &OfForm) -> Vec<String> {
+fn beside(of: &FormJudgement) -> Vec<String> {
     let coverage = &of.coverage;
     let mut lines = vec![format!(
         "coverage: {} of {} 95 % intervals hold the truth; {} are allowed",

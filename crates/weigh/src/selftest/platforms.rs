@@ -103,7 +103,7 @@ impl Design {
 
 /// The results of a platform.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct OfPlatform {
+pub struct PlatformResults {
     /// The platform as the user named it.
     pub platform: String,
     /// The comparisons that gave a value.
@@ -126,7 +126,7 @@ impl SelftestRunner<'_> {
         design: &Design,
         sensors: &mut dyn Sensors,
         progress: &mut dyn FnMut(u32, u32),
-    ) -> Result<(Vec<OfPlatform>, Option<&'static str>), Failure> {
+    ) -> Result<(Vec<PlatformResults>, Option<&'static str>), Failure> {
         let mut done = Vec::new();
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         for (number, target) in (1..).zip(&design.targets) {
@@ -154,7 +154,7 @@ impl SelftestRunner<'_> {
         number: u32,
         target: &Target,
         sensors: &mut dyn Sensors,
-    ) -> Result<Option<OfPlatform>, Failure> {
+    ) -> Result<Option<PlatformResults>, Failure> {
         let plan = design.plan(target, self.facts)?;
         let name = format!("{number:03}-{}", target.itself.1.platform);
         let mut store = RunDirectory::create_at(&self.directory.join(&name), &plan, self.facts)?;
@@ -168,8 +168,8 @@ impl SelftestRunner<'_> {
 }
 
 /// Reads the records of a platform's run.
-fn read_platform(design: &Design, target: &Target, plan: &Plan, records: &[Record]) -> OfPlatform {
-    let mut of = OfPlatform { platform: target.itself.0.clone(), ..OfPlatform::default() };
+fn read_platform(design: &Design, target: &Target, plan: &Plan, records: &[Record]) -> PlatformResults {
+    let mut of = PlatformResults { platform: target.itself.0.clone(), ..PlatformResults::default() };
     let excluded = records.iter().find_map(|record| match record {
         Record::Excluded(excluded) => Some(&excluded.failure.reason),
         _ => None,
@@ -264,7 +264,11 @@ pub enum PlatformVerdict {
 }
 
 /// Judges the results of the platforms.
-pub fn judge(design: &Design, platforms: Vec<OfPlatform>, cut_short: Option<&str>) -> PlatformsJudgement {
+pub fn judge(
+    design: &Design,
+    platforms: Vec<PlatformResults>,
+    cut_short: Option<&str>,
+) -> PlatformsJudgement {
     let family = platforms.iter().map(|of| of.measured.len()).sum::<usize>().max(1);
     let confidence = 1.0 - (1.0 - CONFIDENCE) / family as f64;
     PlatformsJudgement {
@@ -277,8 +281,8 @@ pub fn judge(design: &Design, platforms: Vec<OfPlatform>, cut_short: Option<&str
     }
 }
 
-fn judge_platform(of: OfPlatform, confidence: f64) -> PlatformJudgement {
-    let OfPlatform { platform, measured, sliced, failed } = of;
+fn judge_platform(of: PlatformResults, confidence: f64) -> PlatformJudgement {
+    let PlatformResults { platform, measured, sliced, failed } = of;
     let (slices_us, unsliced) = match sliced {
         None => (None, None),
         Some(Ok(us)) => (Some(us), None),
@@ -451,11 +455,11 @@ mod tests {
     }
 
     fn judged(measured: Vec<Measured>) -> PlatformsJudgement {
-        let of = OfPlatform {
+        let of = PlatformResults {
             platform: "native".into(),
             measured,
             sliced: Some(Ok(5000)),
-            ..OfPlatform::default()
+            ..PlatformResults::default()
         };
         judge(&design(), vec![of], None)
     }
@@ -515,18 +519,18 @@ mod tests {
 
     #[test]
     fn platforms_without_a_number_are_reported() {
-        let broken = OfPlatform {
+        let broken = PlatformResults {
             platform: "docker".into(),
             failed: vec!["docker in slices: no daemon".into()],
-            ..OfPlatform::default()
+            ..PlatformResults::default()
         };
         let judgement = judge(&design(), vec![broken.clone()], None);
         assert_eq!(judgement.ended().unwrap_err().kind(), Kind::NothingMeasured);
         assert!(text(&judgement).contains("no daemon"));
-        let good = OfPlatform {
+        let good = PlatformResults {
             platform: "native".into(),
             measured: all(0.0, EFFECT, 0.01),
-            ..OfPlatform::default()
+            ..PlatformResults::default()
         };
         let judgement = judge(&design(), vec![good, broken], None);
         let failure = judgement.ended().unwrap_err();

@@ -4,7 +4,7 @@
 
 use super::conduct::{Analyse, Constant, SelftestResults, SelftestRunner, by_the_method};
 use super::design::{BLOCKS, Design, EFFECTS, Form, Subject};
-use super::judgement::{Judgement, OfForm, Verdict, document, judge};
+use super::judgement::{FormJudgement, Judgement, Verdict, document, judge};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ fn fakes_in_both_forms(no_effect: u32, per_effect: u32, keys: &str) -> Design {
 }
 
 /// Returns the judgement of one form.
-fn of(judgement: &Judgement, form: Form) -> &OfForm {
+fn of(judgement: &Judgement, form: Form) -> &FormJudgement {
     judgement.forms.iter().find(|of| of.form == form).unwrap()
 }
 

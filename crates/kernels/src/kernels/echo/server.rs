@@ -18,10 +18,10 @@ const MOST_CLIENTS: usize = 4096;
 
 /// Called with each request and its response. The response is sent if this returns true. Only tests
 /// change anything there.
-pub(super) type Spoil = fn(&[u8], &mut [u8]) -> bool;
+pub(super) type FaultInjector = fn(&[u8], &mut [u8]) -> bool;
 
 /// Sends every response unchanged.
-pub(super) const AS_IT_IS: Spoil = |_, _| true;
+pub(super) const AS_IT_IS: FaultInjector = |_, _| true;
 
 /// What servers have done so far, and whether they must end.
 #[derive(Default)]
@@ -57,7 +57,11 @@ impl Served {
 
 /// Answers one TCP client until it closes the connection. Stops waiting for it when `served` says
 /// that the server must end.
-pub(super) fn tcp_once(listener: &TcpListener, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
+pub(super) fn tcp_once(
+    listener: &TcpListener,
+    served: &Served,
+    inject: FaultInjector,
+) -> Result<(), KernelError> {
     let failed = || KernelError::system::<std::io::Error>("accept a connection");
     listener.set_nonblocking(true).map_err(failed())?;
     let stream = loop {
@@ -69,10 +73,10 @@ pub(super) fn tcp_once(listener: &TcpListener, served: &Served, spoil: Spoil) ->
         }
     };
     stream.set_nonblocking(false).map_err(failed())?;
-    answer_tcp(stream, served, spoil).map_err(KernelError::system("answer over TCP"))
+    answer_tcp(stream, served, inject).map_err(KernelError::system("answer over TCP"))
 }
 
-fn answer_tcp(mut stream: TcpStream, served: &Served, spoil: Spoil) -> std::io::Result<()> {
+fn answer_tcp(mut stream: TcpStream, served: &Served, inject: FaultInjector) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut greeting = [0; GREETING_BYTES];
     stream.read_exact(&mut greeting)?;
@@ -92,7 +96,7 @@ fn answer_tcp(mut stream: TcpStream, served: &Served, spoil: Spoil) -> std::io::
             Err(error) => return Err(error),
         }
         shape.answer(&request, &mut response);
-        if !spoil(&request, &mut response) {
+        if !inject(&request, &mut response) {
             continue;
         }
         stream.write_all(&response)?;
@@ -101,7 +105,7 @@ fn answer_tcp(mut stream: TcpStream, served: &Served, spoil: Spoil) -> std::io::
 }
 
 /// Answers UDP clients until the server must end.
-pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(), KernelError> {
+pub(super) fn udp(socket: &UdpSocket, served: &Served, inject: FaultInjector) -> Result<(), KernelError> {
     socket.set_read_timeout(Some(LOOK)).map_err(KernelError::system("set up a UDP socket"))?;
     let mut message = vec![0; LARGEST_DATAGRAM as usize + 1];
     let mut response = vec![0x5a; LARGEST_DATAGRAM as usize];
@@ -131,7 +135,7 @@ pub(super) fn udp(socket: &UdpSocket, served: &Served, spoil: Spoil) -> Result<(
         };
         let response = &mut response[..shape.response_bytes as usize];
         shape.answer(message, response);
-        if !spoil(message, response) {
+        if !inject(message, response) {
             continue;
         }
         // A response that cannot be sent is lost, and the client counts it.

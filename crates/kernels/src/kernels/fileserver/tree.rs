@@ -18,14 +18,14 @@ const THERE: u64 = 80;
 
 /// A file that exists and that nobody else uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct ExistingFile {
     pub(super) file: Identity,
     pub(super) bytes: u64,
 }
 
 /// Names of files, some of which exist.
 struct Names {
-    there: Vec<Known>,
+    there: Vec<ExistingFile>,
     /// With the generation that the next file of that name will have.
     absent: Vec<Identity>,
 }
@@ -107,7 +107,7 @@ impl Tree {
             if (index as u64) < there {
                 let bytes = sizes.draw(random);
                 tree.write(file, bytes, content, io_bytes)?;
-                tree.lock().there.push(Known { file, bytes });
+                tree.lock().there.push(ExistingFile { file, bytes });
             } else {
                 tree.lock().absent.push(file);
             }
@@ -156,7 +156,7 @@ impl Tree {
 
     /// Takes an existing file for this thread alone. There are several times as many files as
     /// threads.
-    pub(super) fn take_file(&self, random: &mut Pcg64Mcg) -> Known {
+    pub(super) fn take_file(&self, random: &mut Pcg64Mcg) -> ExistingFile {
         let mut names = self.lock();
         let at = below(random, names.there.len());
         names.there.swap_remove(at)
@@ -170,7 +170,7 @@ impl Tree {
     }
 
     /// Returns a file that exists, so that others may use it.
-    pub(super) fn put_file(&self, known: Known) {
+    pub(super) fn put_file(&self, known: ExistingFile) {
         self.lock().there.push(known);
     }
 
@@ -180,7 +180,7 @@ impl Tree {
     }
 
     /// The files that should exist. To be called when no thread uses any.
-    pub(super) fn files(&self) -> Vec<Known> {
+    pub(super) fn files(&self) -> Vec<ExistingFile> {
         self.lock().there.clone()
     }
 

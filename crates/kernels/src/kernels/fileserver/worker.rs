@@ -2,7 +2,7 @@
 
 use super::content::{self, Content, Identity, PAGE};
 use super::record::{Kind, Record, Recorder};
-use super::tree::{Known, Sizes, Tree};
+use super::tree::{ExistingFile, Sizes, Tree};
 use crate::clock::now_ns;
 use crate::kernel::KernelError;
 use crate::kernels::below;
@@ -84,7 +84,7 @@ impl Thread<'_> {
         let mut open = self.recorder.time(Kind::Create, create).map_err(self.failed("create", file))?;
         self.write(Kind::Write, &mut open, file, (0, bytes))?;
         self.close(open);
-        self.load.tree.put_file(Known { file, bytes });
+        self.load.tree.put_file(ExistingFile { file, bytes });
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Thread<'_> {
         let mut open = self.recorder.time(Kind::Open, open).map_err(self.failed("open", known.file))?;
         self.write(Kind::Append, &mut open, known.file, (known.bytes, bytes))?;
         self.close(open);
-        self.load.tree.put_file(Known { bytes: known.bytes + bytes, ..known });
+        self.load.tree.put_file(ExistingFile { bytes: known.bytes + bytes, ..known });
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Thread<'_> {
     }
 
     /// Reads as many bytes as there should be, and checks them.
-    fn read_whole(&mut self, open: &mut File, known: Known) -> Result<(), KernelError> {
+    fn read_whole(&mut self, open: &mut File, known: ExistingFile) -> Result<(), KernelError> {
         let (mut spent_ns, mut place) = (0, 0);
         let (mut short, mut foreign) = (false, false);
         while place < known.bytes && !short {
@@ -203,7 +203,7 @@ impl Thread<'_> {
 pub(super) fn is_whole(
     tree: &Tree,
     content: &mut Content,
-    known: Known,
+    known: ExistingFile,
     io_bytes: u64,
 ) -> Result<bool, KernelError> {
     let path = tree.path(known.file);

@@ -1,6 +1,6 @@
 //! The answers to echo and http requests.
 
-use super::serve::{Answer, Answered, Then};
+use super::serve::{Answer, Answered, ConnectionAction};
 use crate::kernels::echo::wire::{GREETING_BYTES, Shape};
 use crate::kernels::load::http::end_of_head;
 
@@ -20,7 +20,7 @@ impl Answer for Echo {
             None => {
                 let Some(greeting) = input.get(..GREETING_BYTES) else { return answered };
                 let Some(shape) = Shape::from_greeting(greeting) else {
-                    answered.then = Then::Refuse;
+                    answered.then = ConnectionAction::Refuse;
                     return answered;
                 };
                 out.extend_from_slice(greeting);
@@ -68,7 +68,7 @@ impl Answer for Http {
 
     fn answer(&mut self, (): &mut (), input: &[u8], out: &mut Vec<u8>) -> Answered {
         let mut answered = Answered::default();
-        while answered.then == Then::Keep {
+        while answered.then == ConnectionAction::Keep {
             let input = &input[answered.consumed..];
             if !self.known.is_empty() && input.starts_with(&self.known) {
                 out.extend_from_slice(&self.page);
@@ -78,14 +78,14 @@ impl Answer for Http {
             }
             let Some(length) = end_of_head(input) else {
                 if input.len() > LONGEST_HEAD {
-                    answered.then = Then::Refuse;
+                    answered.then = ConnectionAction::Refuse;
                 }
                 break;
             };
             let head = &input[..length];
             match wants(head) {
                 None => {
-                    answered.then = Then::Refuse;
+                    answered.then = ConnectionAction::Refuse;
                     break;
                 }
                 Some(Wants::KeepAlive) => {
@@ -95,7 +95,7 @@ impl Answer for Http {
                 Some(Wants::ExplicitKeepAlive) => out.extend_from_slice(&self.keep_alive_page),
                 Some(Wants::Closed) => {
                     out.extend_from_slice(&self.page);
-                    answered.then = Then::Close;
+                    answered.then = ConnectionAction::Close;
                 }
             }
             answered.consumed += length;
@@ -146,9 +146,9 @@ mod tests {
         let (mut session, mut out) = (None, Vec::new());
         assert_eq!(Echo.answer(&mut session, &input[..10], &mut out), Answered::default());
         let answered = Echo.answer(&mut session, &input, &mut out);
-        assert_eq!(answered, Answered { consumed: 24, requests: 2, then: Then::Keep });
+        assert_eq!(answered, Answered { consumed: 24, requests: 2, then: ConnectionAction::Keep });
         assert_eq!(out[GREETING_BYTES..], *b"AbcdZZEfghZZ");
-        assert_eq!(Echo.answer(&mut None, b"GET / HTTP/1.1\r\n", &mut out).then, Then::Refuse);
+        assert_eq!(Echo.answer(&mut None, b"GET / HTTP/1.1\r\n", &mut out).then, ConnectionAction::Refuse);
     }
 
     #[test]
@@ -161,13 +161,13 @@ mod tests {
         };
         let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         let (requests, then, text) = answer(&format!("{get}{get}{get}GET"));
-        assert_eq!((requests, then), (3, Then::Keep));
+        assert_eq!((requests, then), (3, ConnectionAction::Keep));
         assert_eq!(text.matches("Content-Length: 3\r\n\r\nxxx").count(), 3);
         let old = "GET / HTTP/1.0\r\n\r\n";
-        assert_eq!(answer(old).1, Then::Close);
+        assert_eq!(answer(old).1, ConnectionAction::Close);
         let (_, then, text) = answer(&old.replace("1.0\r\n", "1.0\r\nConnection: Keep-Alive\r\n"));
-        assert!(then == Then::Keep && text.contains("Connection: keep-alive"));
-        assert_eq!(answer("GET / HTTP/1.1\r\nConnection: close\r\n\r\n").1, Then::Close);
-        assert_eq!(answer("*1\r\n$4\r\nPING\r\n\r\n").1, Then::Refuse);
+        assert!(then == ConnectionAction::Keep && text.contains("Connection: keep-alive"));
+        assert_eq!(answer("GET / HTTP/1.1\r\nConnection: close\r\n\r\n").1, ConnectionAction::Close);
+        assert_eq!(answer("*1\r\n$4\r\nPING\r\n\r\n").1, ConnectionAction::Refuse);
     }
 }

@@ -1,6 +1,6 @@
 //! The answers to the redis commands that load generators send.
 
-use super::serve::{Answer, Answered, Then};
+use super::serve::{Answer, Answered, ConnectionAction};
 use crate::kernels::load::resp;
 
 /// Most words of a command that is accepted.
@@ -22,9 +22,11 @@ struct Command<'a> {
 }
 
 /// Why there is no command.
-enum Lacking {
-    More,
-    Sense,
+enum ParseError {
+    /// The rest has not arrived yet.
+    Incomplete,
+    /// What arrived is no command.
+    Invalid,
 }
 
 impl Redis {
@@ -32,7 +34,7 @@ impl Redis {
         Self { value_bytes }
     }
 
-    fn reply(&self, command: &Command<'_>, out: &mut Vec<u8>) -> Then {
+    fn reply(&self, command: &Command<'_>, out: &mut Vec<u8>) -> ConnectionAction {
         let is = |name: &[u8]| command.name.eq_ignore_ascii_case(name);
         if is(b"GET") {
             let key = command.first.unwrap_or_default();
@@ -57,7 +59,7 @@ impl Redis {
         } else {
             out.extend_from_slice(b"+OK\r\n");
         }
-        if is(b"QUIT") { Then::Close } else { Then::Keep }
+        if is(b"QUIT") { ConnectionAction::Close } else { ConnectionAction::Keep }
     }
 }
 
@@ -66,7 +68,7 @@ impl Answer for Redis {
 
     fn answer(&mut self, (): &mut (), input: &[u8], out: &mut Vec<u8>) -> Answered {
         let mut answered = Answered::default();
-        while answered.then == Then::Keep && answered.consumed < input.len() {
+        while answered.then == ConnectionAction::Keep && answered.consumed < input.len() {
             match command(&input[answered.consumed..]) {
                 Ok(command) => {
                     // An empty line is no command, and gets no reply.
@@ -76,10 +78,10 @@ impl Answer for Redis {
                     }
                     answered.consumed += command.length;
                 }
-                Err(Lacking::More) => break,
-                Err(Lacking::Sense) => {
+                Err(ParseError::Incomplete) => break,
+                Err(ParseError::Invalid) => {
                     out.extend_from_slice(b"-ERR Protocol error\r\n");
-                    answered.then = Then::Refuse;
+                    answered.then = ConnectionAction::Refuse;
                 }
             }
         }
@@ -89,11 +91,11 @@ impl Answer for Redis {
 
 /// The command at the beginning of `input`: an array of strings, or a line of words as a user types
 /// it.
-fn command(input: &[u8]) -> Result<Command<'_>, Lacking> {
+fn command(input: &[u8]) -> Result<Command<'_>, ParseError> {
     let line_at = |at: usize| match resp::line(&input[at..]) {
         Some((line, next)) => Ok((line, at + next)),
-        None if input.len() - at > LONGEST_LINE => Err(Lacking::Sense),
-        None => Err(Lacking::More),
+        None if input.len() - at > LONGEST_LINE => Err(ParseError::Invalid),
+        None => Err(ParseError::Incomplete),
     };
     let (line, mut at) = line_at(0)?;
     let Some(words) = line.strip_prefix(b"*") else {
@@ -101,16 +103,16 @@ fn command(input: &[u8]) -> Result<Command<'_>, Lacking> {
         let (name, first) = (words.next().unwrap_or_default(), words.next());
         // A line of words must begin with letters only; otherwise this is another protocol.
         let sense = name.iter().all(u8::is_ascii_alphabetic) && !line.ends_with(b"HTTP/1.1");
-        return if sense { Ok(Command { name, first, length: at }) } else { Err(Lacking::Sense) };
+        return if sense { Ok(Command { name, first, length: at }) } else { Err(ParseError::Invalid) };
     };
-    let words = resp::number(words).filter(|words| *words <= MOST_WORDS).ok_or(Lacking::Sense)?;
+    let words = resp::number(words).filter(|words| *words <= MOST_WORDS).ok_or(ParseError::Invalid)?;
     let (mut name, mut first) = (&input[..0], None);
     for word in 0..words {
         let (header, begin) = line_at(at)?;
-        let bytes = header.strip_prefix(b"$").and_then(resp::number).ok_or(Lacking::Sense)?;
+        let bytes = header.strip_prefix(b"$").and_then(resp::number).ok_or(ParseError::Invalid)?;
         let end = begin + bytes;
         if input.len() < end + 2 {
-            return Err(Lacking::More);
+            return Err(ParseError::Incomplete);
         }
         match word {
             0 => name = &input[begin..end],
@@ -136,7 +138,10 @@ mod tests {
     fn commands_get_replies_of_their_kind() {
         let pipeline = "*3\r\n$3\r\nSET\r\n$2\r\nab\r\n$5\r\nva\r\nl\r\n*2\r\n$3\r\nget\r\n$10\r\nk000000001\r\nPING\r\n\r\n";
         let (answered, out) = answer(pipeline);
-        assert_eq!(answered, Answered { consumed: pipeline.len(), requests: 3, then: Then::Keep });
+        assert_eq!(
+            answered,
+            Answered { consumed: pipeline.len(), requests: 3, then: ConnectionAction::Keep }
+        );
         assert_eq!(out, "+OK\r\n$12\r\nk000000001xx\r\n+PONG\r\n");
     }
 
@@ -146,9 +151,12 @@ mod tests {
         for length in 0..get.len() {
             assert_eq!(answer(&get[..length]), (Answered::default(), String::new()), "{length}");
         }
-        assert_eq!(answer("QUIT\r\nPING\r\n").0, Answered { consumed: 6, requests: 1, then: Then::Close });
+        assert_eq!(
+            answer("QUIT\r\nPING\r\n").0,
+            Answered { consumed: 6, requests: 1, then: ConnectionAction::Close }
+        );
         for nonsense in ["GET / HTTP/1.1\r\n", "*x\r\n", "*1\r\n+PING\r\n", "\u{1}\u{2}\r\n"] {
-            assert_eq!(answer(nonsense).0.then, Then::Refuse, "{nonsense:?}");
+            assert_eq!(answer(nonsense).0.then, ConnectionAction::Refuse, "{nonsense:?}");
         }
     }
 }

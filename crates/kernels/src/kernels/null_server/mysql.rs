@@ -6,7 +6,7 @@
 //! generator that prepares its statements does so here, so that it works as hard as against a
 //! database.
 
-use super::serve::{Answer, Answered, Then};
+use super::serve::{Answer, Answered, ConnectionAction};
 
 /// Bytes before a packet: its length and its number.
 const HEADER_BYTES: usize = 4;
@@ -93,10 +93,10 @@ impl Mysql {
         Self { text: Sets::new(&value), binary: Sets::new(&binary), ok, too_many }
     }
 
-    fn reply(&self, prepared: &mut Vec<Reply>, command: &[u8], out: &mut Vec<u8>) -> Then {
-        let Some((name, said)) = command.split_first() else { return Then::Refuse };
+    fn reply(&self, prepared: &mut Vec<Reply>, command: &[u8], out: &mut Vec<u8>) -> ConnectionAction {
+        let Some((name, said)) = command.split_first() else { return ConnectionAction::Refuse };
         match *name {
-            COM_QUIT => return Then::Close,
+            COM_QUIT => return ConnectionAction::Close,
             COM_QUERY => out.extend_from_slice(self.answer_to(&self.text, Reply::to(said))),
             COM_STMT_PREPARE if prepared.len() == MOST_STATEMENTS => out.extend_from_slice(&self.too_many),
             COM_STMT_PREPARE => {
@@ -105,14 +105,14 @@ impl Mysql {
                 put_prepared(out, prepared.len() as u32, said, reply);
             }
             COM_STMT_EXECUTE => {
-                let Some(reply) = executed(prepared, said) else { return Then::Refuse };
+                let Some(reply) = executed(prepared, said) else { return ConnectionAction::Refuse };
                 out.extend_from_slice(self.answer_to(&self.binary, reply));
             }
             // These have no answer.
             COM_STMT_SEND_LONG_DATA | COM_STMT_CLOSE => {}
             _ => out.extend_from_slice(&self.ok),
         }
-        Then::Keep
+        ConnectionAction::Keep
     }
 
     fn answer_to<'s>(&'s self, sets: &'s Sets, reply: Reply) -> &'s [u8] {
@@ -239,12 +239,12 @@ impl Answer for Mysql {
 
     fn answer(&mut self, session: &mut Session, input: &[u8], out: &mut Vec<u8>) -> Answered {
         let mut answered = Answered::default();
-        while answered.then == Then::Keep {
+        while answered.then == ConnectionAction::Keep {
             let input = &input[answered.consumed..];
             let Some([first, second, third, number]) = input.first_chunk::<HEADER_BYTES>() else { break };
             let bytes = u32::from_le_bytes([*first, *second, *third, 0]) as usize;
             if bytes > LONGEST_PACKET {
-                answered.then = Then::Refuse;
+                answered.then = ConnectionAction::Refuse;
                 break;
             }
             let Some(body) = input[HEADER_BYTES..].get(..bytes) else { break };
@@ -279,7 +279,7 @@ mod tests {
         }
 
         /// The reply to a command. Checks that a part of the command gets no reply.
-        fn say(&mut self, body: &[u8], number: u8) -> (Then, Vec<u8>) {
+        fn say(&mut self, body: &[u8], number: u8) -> (ConnectionAction, Vec<u8>) {
             let (mut input, mut out) = (Vec::new(), Vec::new());
             packet(&mut input, number, body);
             let part = self.mysql.answer(&mut self.session, &input[..input.len() - 1], &mut out);
@@ -291,7 +291,7 @@ mod tests {
         /// The bodies of the reply's packets; their numbers count from 1.
         fn bodies(&mut self, command: &[u8]) -> Vec<Vec<u8>> {
             let (then, out) = self.say(command, 0);
-            assert_eq!(then, Then::Keep);
+            assert_eq!(then, ConnectionAction::Keep);
             let (mut rest, mut bodies) = (out.as_slice(), Vec::new());
             while let [first, second, third, number, after @ ..] = rest {
                 assert_eq!(usize::from(*number), (bodies.len() + 1) % 256);
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(range.len(), RANGE_ROWS + 4);
         assert_eq!(client.bodies(b"\x03SELECT SUM(k) FROM sbtest1 WHERE id BETWEEN 5 AND 104").len(), 5);
         assert_eq!(client.say(b"\x03UPDATE sbtest1 SET k=k+1", 0).1, client.say(b"\x0e", 0).1);
-        assert_eq!(client.say(b"\x01", 0).0, Then::Close);
+        assert_eq!(client.say(b"\x01", 0).0, ConnectionAction::Close);
     }
 
     #[test]
@@ -337,9 +337,13 @@ mod tests {
         let rows = client.bodies(b"\x17\x02\0\0\0\0\x01\0\0\0");
         assert_eq!((rows.len(), &rows[3][..3]), (RANGE_ROWS + 4, [0, 0, 120].as_slice()));
         assert_eq!(client.bodies(b"\x17\x01\0\0\0\0\x01\0\0\0"), [ok_body()]);
-        assert_eq!(client.say(b"\x19\x01\0\0\0", 0), (Then::Keep, Vec::new()), "closing has no answer");
+        assert_eq!(
+            client.say(b"\x19\x01\0\0\0", 0),
+            (ConnectionAction::Keep, Vec::new()),
+            "closing has no answer"
+        );
         for unknown in [b"\x17\x04\0\0\0", b"\x17\0\0\0\0"] {
-            assert_eq!(client.say(unknown, 0).0, Then::Refuse);
+            assert_eq!(client.say(unknown, 0).0, ConnectionAction::Refuse);
         }
     }
 }

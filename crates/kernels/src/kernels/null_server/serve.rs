@@ -47,12 +47,12 @@ pub(super) struct Answered {
     /// Requests that were answered.
     pub(super) requests: u64,
     /// What to do with the connection after the replies are sent.
-    pub(super) then: Then,
+    pub(super) then: ConnectionAction,
 }
 
 /// What to do with a connection.
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Then {
+pub(super) enum ConnectionAction {
     /// Keep it open.
     #[default]
     Keep,
@@ -215,8 +215,8 @@ impl<S: Default> Connection<S> {
                 answered
             };
             counts.requests += answered.requests;
-            counts.malformed += u64::from(answered.then == Then::Refuse);
-            self.closing = answered.then != Then::Keep;
+            counts.malformed += u64::from(answered.then == ConnectionAction::Refuse);
+            self.closing = answered.then != ConnectionAction::Keep;
             if length < buffer.len() && !self.closing && !self.ended {
                 // Everything is read; more input is another event.
                 self.flush()?;

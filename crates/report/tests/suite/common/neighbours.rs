@@ -7,7 +7,7 @@ use weigh_model::{
     neighbours,
 };
 use weigh_report::Report;
-use weigh_stats::{CellFlag, Flag, Known, Options, analyse, courses, degradations, isolations, sums};
+use weigh_stats::{CellFlag, Flag, Options, RunFacts, analyse, courses, degradations, isolations, sums};
 
 const ENVIRONMENTS: [&str; 3] = ["native", "docker:net=host", "qemu:accel=kvm"];
 const BLOCKS: u32 = 12;
@@ -122,7 +122,7 @@ pub fn density() -> Report {
             reason: Some(NO_MEMORY.into()),
         })
         .collect();
-    let known = Known { cpus: Some(2), flags: &options.flags, failures: &[] };
+    let known = RunFacts { cpus: Some(2), flags: &options.flags, failures: &[] };
     let mut rate = of(neighbours::SUM, 1, None, 1.0, alone, 0.01);
     rate.metric.primary = true;
     let (degradations, isolations) = (degradations(&all, &known), isolations(&all));

@@ -3,7 +3,7 @@
 use super::coverage::FAMILIES;
 use super::{Random, at_most, near, rates};
 use crate::build::in_blocks as blocks;
-use weigh_stats::{Among, Aspect, Bound, Grade, Ratio};
+use weigh_stats::{Aspect, Bound, FamilySize, Grade, Ratio};
 
 /// Blocks, and the largest rates at which intervals of the ratio of two spreads miss the truth, for
 /// the families in their order.
@@ -63,10 +63,10 @@ fn a_claim_of_several_statements_is_wrong_as_rarely_as_one() {
             let values: Vec<f64> = random.normals(12, 0.0, 0.02).iter().map(|log| log.exp()).collect();
             Ratio::of_values(&blocks(&values), Aspect::Location).expect("enough blocks")
         });
-        let graded = |among| ratios.map(|ratio| ratio.grade_among(Bound::AtLeast(1.0), among));
-        let all = graded(Among { holds: 1, differs: STATEMENTS });
-        let some = graded(Among { holds: STATEMENTS, differs: 1 });
-        let each = graded(Among::default());
+        let graded = |family| ratios.map(|ratio| ratio.grade_in_family(Bound::AtLeast(1.0), family));
+        let all = graded(FamilySize { holds: 1, differs: STATEMENTS });
+        let some = graded(FamilySize { holds: STATEMENTS, differs: 1 });
+        let each = graded(FamilySize::default());
         [
             Grade::all(all) == Grade::Differs,
             Grade::all(each) == Grade::Differs,

@@ -2,7 +2,7 @@
 
 use super::*;
 use weigh_model::{LoadKind, NeighbourKind, Shares, WorkloadKey};
-use weigh_stats::{Known, degradations};
+use weigh_stats::{RunFacts, degradations};
 
 /// The workload `w` alone, or among spinning guests, `guests` in all.
 fn measured(guests: u32, values: &[f64]) -> Comparison {
@@ -28,7 +28,7 @@ fn the_loss_is_covered_and_knees_are_rarely_wrong() {
                 blocks.iter().map(|level| (level + loss.ln_1p() + 0.02 * random.normal()).exp()).collect()
             };
             let all = [measured(1, &at(0.0)), measured(2, &at(0.05)), measured(4, &at(1.0))];
-            let found = degradations(&all, &Known::default()).remove(0);
+            let found = degradations(&all, &RunFacts::default()).remove(0);
             let knee = found.knee.expect("all are measured");
             [holds(found.steps[1].loss, 2f64.ln()), knee.within >= 2, knee.beyond == Some(2)]
         });

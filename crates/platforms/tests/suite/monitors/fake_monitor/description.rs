@@ -9,7 +9,7 @@ pub struct Description {
 }
 
 /// What a description says about a request.
-pub struct Known<'a> {
+pub struct DescribedRequest<'a> {
     request: &'a Value,
     /// Names and values of the path's `{...}`.
     pub names: Vec<(String, String)>,
@@ -21,7 +21,7 @@ impl Description {
     }
 
     /// Finds a request by its method and path.
-    pub fn request(&self, method: &str, path: &str) -> Result<Known<'_>, String> {
+    pub fn request(&self, method: &str, path: &str) -> Result<DescribedRequest<'_>, String> {
         let base = self.whole["base"].as_str().unwrap();
         let below = path.strip_prefix(base).ok_or_else(|| format!("{path} is not below {base}"))?;
         let requests = self.whole["requests"].as_object().unwrap();
@@ -30,7 +30,7 @@ impl Description {
             let (known_method, pattern) = known.split_once(' ').unwrap();
             let Some(names) = matches(pattern, below) else { continue };
             if known_method == method {
-                return Ok(Known { request, names });
+                return Ok(DescribedRequest { request, names });
             }
             other.push(known_method);
         }
@@ -41,7 +41,7 @@ impl Description {
     }
 
     /// Checks a request's body.
-    pub fn check_body(&self, known: &Known<'_>, body: Option<&Value>) -> Result<(), String> {
+    pub fn check_body(&self, known: &DescribedRequest<'_>, body: Option<&Value>) -> Result<(), String> {
         match (known.request.get("body").and_then(Value::as_str), body) {
             (None, None) => Ok(()),
             (None, Some(_)) => Err("it takes no body".into()),
@@ -60,7 +60,12 @@ impl Description {
     }
 
     /// Checks that the description has an answer of this status with this body.
-    pub fn check_answer(&self, known: &Known<'_>, status: u16, body: Option<&Value>) -> Result<(), String> {
+    pub fn check_answer(
+        &self,
+        known: &DescribedRequest<'_>,
+        status: u16,
+        body: Option<&Value>,
+    ) -> Result<(), String> {
         let answers = known.request["answers"].as_object().unwrap();
         let Some(kind) = answers.get(&status.to_string()) else {
             return Err(format!("there is no answer {status}"));
