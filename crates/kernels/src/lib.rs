@@ -24,6 +24,6 @@ pub use clock::{now_ns, tick_ns};
 pub use kernel::{Kernel, KernelError, all, find, names};
 pub use kernels::QUICK_EXIT;
 pub use kernels::text::english_like;
-pub use options::{Kind, OptionSpec, Options, UsageError};
+pub use options::{OptionKind, OptionSpec, Options, UsageError};
 pub use outcome::{Check, Metric, Outcome};
 pub use tools::{Tool, tools};

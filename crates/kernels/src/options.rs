@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// How the value of an option is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum OptionKind {
     /// A whole number: `1000000`, `1_000_000`, `1e6`.
     Count,
     /// A decimal number that is not negative: `10`, `0.5`.
@@ -28,43 +28,43 @@ pub struct OptionSpec {
     /// Name without the dashes.
     pub name: &'static str,
     /// How its value is written.
-    pub kind: Kind,
+    pub kind: OptionKind,
     /// Its value if it is not given, as a user would write it.
     pub default: &'static str,
     /// One line for `--help`.
     pub summary: &'static str,
 }
 
-/// One constructor per [`Kind`], from name and default.
+/// One constructor per [`OptionKind`], from name and default.
 impl OptionSpec {
-    const fn new(name: &'static str, kind: Kind, default: &'static str) -> Self {
+    const fn new(name: &'static str, kind: OptionKind, default: &'static str) -> Self {
         Self { name, kind, default, summary: "" }
     }
     pub(crate) const fn count(name: &'static str, default: &'static str) -> Self {
-        Self::new(name, Kind::Count, default)
+        Self::new(name, OptionKind::Count, default)
     }
     pub(crate) const fn decimal(name: &'static str, default: &'static str) -> Self {
-        Self::new(name, Kind::Decimal, default)
+        Self::new(name, OptionKind::Decimal, default)
     }
     pub(crate) const fn bytes(name: &'static str, default: &'static str) -> Self {
-        Self::new(name, Kind::Bytes, default)
+        Self::new(name, OptionKind::Bytes, default)
     }
     pub(crate) const fn byte_list(name: &'static str, default: &'static str) -> Self {
-        Self::new(name, Kind::ByteList, default)
+        Self::new(name, OptionKind::ByteList, default)
     }
     pub(crate) const fn text(name: &'static str, default: &'static str) -> Self {
-        Self::new(name, Kind::Text, default)
+        Self::new(name, OptionKind::Text, default)
     }
     /// The first word is the default.
     pub(crate) const fn choice(name: &'static str, words: &'static [&'static str]) -> Self {
-        Self::new(name, Kind::Choice(words), words[0])
+        Self::new(name, OptionKind::Choice(words), words[0])
     }
     pub(crate) const fn choices(
         name: &'static str,
         words: &'static [&'static str],
         default: &'static str,
     ) -> Self {
-        Self::new(name, Kind::Choices(words), default)
+        Self::new(name, OptionKind::Choices(words), default)
     }
     /// The same option with its line for `--help`.
     pub(crate) const fn help(self, summary: &'static str) -> Self {
@@ -212,20 +212,22 @@ fn read(spec: &OptionSpec, text: &str) -> Result<Value, UsageError> {
     };
     let parts = || text.split(',').map(str::trim);
     Ok(match spec.kind {
-        Kind::Count => count(text)
+        OptionKind::Count => count(text)
             .ok_or_else(|| wrong("it must be a whole number, as in `1000000` or `1e6`".into()))?
             .into(),
-        Kind::Decimal => text
+        OptionKind::Decimal => text
             .parse()
             .ok()
             .filter(|number: &f64| number.is_finite() && *number >= 0.0)
             .ok_or_else(|| wrong("it must be a number that is not negative, as in `10` or `0.5`".into()))?
             .into(),
-        Kind::Bytes => bytes(text)?.into(),
-        Kind::ByteList => parts().map(bytes).collect::<Result<Vec<_>, _>>()?.into(),
-        Kind::Choice(words) => word(text, words)?.into(),
-        Kind::Choices(words) => parts().map(|part| word(part, words)).collect::<Result<Vec<_>, _>>()?.into(),
-        Kind::Text => text.into(),
+        OptionKind::Bytes => bytes(text)?.into(),
+        OptionKind::ByteList => parts().map(bytes).collect::<Result<Vec<_>, _>>()?.into(),
+        OptionKind::Choice(words) => word(text, words)?.into(),
+        OptionKind::Choices(words) => {
+            parts().map(|part| word(part, words)).collect::<Result<Vec<_>, _>>()?.into()
+        }
+        OptionKind::Text => text.into(),
     })
 }
 

@@ -5,7 +5,7 @@
 //! Processes, devices and, unless the key `net` says otherwise, the network are the host's. If the
 //! host's root starts such a guest, the guest's root can reach the host's disks through `/dev`.
 
-use crate::spawn::{Kind, LaunchContext, LaunchSpec, OwnMount, Sandbox};
+use crate::spawn::{LaunchContext, LaunchSpec, OwnMount, Sandbox, SandboxKind};
 use crate::{About, Capabilities, PlatformError, Result, common_keys};
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,7 @@ const IMPLIES: &[(&str, &str)] = &[
     ("user", "root of a user namespace of its own"),
 ];
 
-const KIND: Kind = Kind {
+const KIND: SandboxKind = SandboxKind {
     about: About {
         name: "charliecloud",
         summary: "a container by Charliecloud's ch-run: a root of its own by user and mount namespaces, no more",

@@ -3,10 +3,10 @@
 //! crun 1.8 refuses a host that has cgroup v2 mounted beside v1. On such a host it runs in its own
 //! mount namespace without that mount; the host's mounts do not change.
 
-use crate::oci::{Kind, Oci, Saving};
+use crate::oci::{Oci, RuntimeKind, Saving};
 use crate::{About, common_keys};
 
-const KIND: Kind = Kind {
+const KIND: RuntimeKind = RuntimeKind {
     about: About {
         name: "crun",
         summary: "a container by crun without an engine: like runc, but a smaller runtime",

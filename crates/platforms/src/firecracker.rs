@@ -19,11 +19,11 @@
 mod monitor;
 
 use crate::vm::disk;
-use crate::vm::vmm::{self, Kind, Vmm};
+use crate::vm::vmm::{self, MonitorKind, Vmm};
 use crate::{About, common_keys};
 use monitor::ByApi;
 
-const KIND: Kind = Kind {
+const KIND: MonitorKind = MonitorKind {
     monitor: &ByApi,
     about: About {
         name: "firecracker",

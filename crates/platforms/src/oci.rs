@@ -17,7 +17,7 @@ mod runtime;
 mod seccomp;
 
 pub use driver::Oci;
-pub(crate) use driver::{Kind, Saving};
+pub(crate) use driver::{RuntimeKind, Saving};
 pub(crate) use guest::record_controllers;
 pub(crate) use leftovers::kill_serving;
 

@@ -1,9 +1,9 @@
 //! Containers by runc, the runtime below Docker, Podman and containerd, without an engine above it.
 
-use crate::oci::{Kind, Oci, Saving};
+use crate::oci::{Oci, RuntimeKind, Saving};
 use crate::{About, KeySpec, common_keys};
 
-const KIND: Kind = Kind {
+const KIND: RuntimeKind = RuntimeKind {
     about: About {
         name: "runc",
         summary: "a container by runc without an engine: all namespaces, Docker's capabilities, no system call filter",

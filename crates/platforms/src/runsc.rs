@@ -5,7 +5,7 @@
 //! charged to the guest and confined with it; the runtime that waits for them is a helper outside
 //! of it.
 
-use crate::oci::{Kind, Oci, Saving};
+use crate::oci::{Oci, RuntimeKind, Saving};
 use crate::{About, KeySpec, Values, common_keys};
 use weigh_model::EnvironmentSpec;
 
@@ -26,7 +26,7 @@ const IMPLIES: &[(&str, &str)] = &[
     ("acceleration", "system calls by its own kernel, as `platform` says"),
 ];
 
-const KIND: Kind = Kind {
+const KIND: RuntimeKind = RuntimeKind {
     about: About {
         name: "runsc",
         summary: "a sandbox by gVisor's runsc: the guest's system calls are served by a kernel in user space",

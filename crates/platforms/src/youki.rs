@@ -7,10 +7,10 @@
 //! Built without its feature `cgroupsv2_devices` it silently ignores the filter of devices on a host
 //! with control groups of version 2. So its guests may make no device files.
 
-use crate::oci::{Kind, Oci, Saving};
+use crate::oci::{Oci, RuntimeKind, Saving};
 use crate::{About, common_keys};
 
-const KIND: Kind = Kind {
+const KIND: RuntimeKind = RuntimeKind {
     about: About {
         name: "youki",
         summary: "a container by youki without an engine: like runc, but a runtime in Rust",

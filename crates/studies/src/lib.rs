@@ -35,7 +35,7 @@ pub use command::{environment_names, experiment_command, shell_quoted};
 pub use directory::{DirectoryError, ExperimentState, StudyDirectory, StudyState, run_name};
 pub use file::read_study;
 pub use from_runs::{FromRunsError, Header, RunSource, study_file};
-pub use library::{Found, Library, UnknownExperiment, library};
+pub use library::{FoundExperiment, Library, UnknownExperiment, library};
 pub use overhead::PublishedOverhead;
 pub use reanalyse::{LogError, Reanalysed, reanalyse};
 pub use redraw::report_of_directory;

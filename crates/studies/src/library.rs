@@ -217,14 +217,14 @@ pub struct Library {
 
 /// An experiment and its study.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found<'a> {
+pub struct FoundExperiment<'a> {
     /// The study.
     pub study: &'a Study,
     /// The experiment.
     pub experiment: &'a Experiment,
 }
 
-impl Found<'_> {
+impl FoundExperiment<'_> {
     /// The full name of exactly this experiment, such as `felter-2014/table-1/pxz`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.study.name, self.experiment.name)
@@ -301,12 +301,14 @@ impl Library {
     ///
     /// # Errors
     /// [`UnknownExperiment`] with the nearest name.
-    pub fn find(&self, name: &str) -> Result<Vec<Found<'_>>, UnknownExperiment> {
+    pub fn find(&self, name: &str) -> Result<Vec<FoundExperiment<'_>>, UnknownExperiment> {
         let unknown = || UnknownExperiment { name: name.into(), nearest: self.nearest(name) };
         let (study, wanted) = name.split_once('/').map_or((name, None), |(study, rest)| (study, Some(rest)));
         let study = self.get(study).ok_or_else(unknown)?;
-        let found: Vec<Found<'_>> =
-            named(study, wanted).into_iter().map(|experiment| Found { study, experiment }).collect();
+        let found: Vec<FoundExperiment<'_>> = named(study, wanted)
+            .into_iter()
+            .map(|experiment| FoundExperiment { study, experiment })
+            .collect();
         if found.is_empty() { Err(unknown()) } else { Ok(found) }
     }
 

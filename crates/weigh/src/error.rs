@@ -10,7 +10,7 @@ use weigh_model::{harmless_lines, is_harmful, nearest};
 
 /// What an error means for the exit code (documented in `weigh --help`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExitKind {
     /// Something failed: exit 1.
     Failed,
     /// Another run holds the host: exit 1. It concerns every later run, too.
@@ -27,7 +27,7 @@ pub enum Kind {
     NothingMeasured,
 }
 
-impl Kind {
+impl ExitKind {
     /// The exit code.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -42,7 +42,7 @@ impl Kind {
 /// An error message with its place, cause and hint.
 #[derive(Debug)]
 pub struct Failure {
-    kind: Kind,
+    kind: ExitKind,
     message: String,
     cause: Option<Box<Cause>>,
     hint: Option<String>,
@@ -92,17 +92,17 @@ impl Error for Cause {
 
 impl Failure {
     /// Makes a failure of a kind with a message.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ExitKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), cause: None, hint: None, place: None }
     }
 
     /// Makes a failure of bad input.
     pub fn input(message: impl Into<String>) -> Self {
-        Self::new(Kind::Input, message)
+        Self::new(ExitKind::Input, message)
     }
 
     /// Makes a failure with the message and the causes of an error.
-    pub fn of_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
+    pub fn of_error(kind: ExitKind, error: &(dyn Error + 'static)) -> Self {
         let message = error.to_string();
         let cause = Cause::chain(&message, error.source());
         Self { cause, ..Self::new(kind, message) }
@@ -167,7 +167,7 @@ impl Failure {
     }
 
     /// The kind, which decides the exit code.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ExitKind {
         self.kind
     }
 
@@ -215,9 +215,9 @@ impl From<weigh_store::StoreError> for Failure {
         use weigh_store::StoreError as E;
         let kind = match error {
             E::Full { .. } | E::Busy { .. } | E::Io { .. } | E::Broken { .. } | E::ReadOnly { .. } => {
-                Kind::Failed
+                ExitKind::Failed
             }
-            _ => Kind::Input,
+            _ => ExitKind::Input,
         };
         let denied =
             matches!(&error, E::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied);
@@ -264,14 +264,14 @@ impl From<weigh_studies::DirectoryError> for Failure {
             E::Store(error) => error.into(),
             E::Environment(error) => error.into(),
             E::Io { action, path, source } => file_failure(action, &path, source),
-            _ => Self::of_error(Kind::Input, &error).maybe_hint(help),
+            _ => Self::of_error(ExitKind::Input, &error).maybe_hint(help),
         }
     }
 }
 
 impl From<weigh_studies::LogError> for Failure {
     fn from(error: weigh_studies::LogError) -> Self {
-        let failure = Self::of_error(Kind::Input, &error).hint(error.help);
+        let failure = Self::of_error(ExitKind::Input, &error).hint(error.help);
         match error.line {
             Some((file, line)) => failure.at(&file, &line, 0..line.len()),
             None => failure,
@@ -287,7 +287,7 @@ impl From<weigh_studies::FromRunsError> for Failure {
             E::Name { ref name, ref like } => Self::input(error.to_string())
                 .at("--name", name, 0..name.len())
                 .hint(format!("use small letters, digits and hyphens, as in {like}")),
-            E::NothingMeasured { .. } => Self::new(Kind::NothingMeasured, error.to_string())
+            E::NothingMeasured { .. } => Self::new(ExitKind::NothingMeasured, error.to_string())
                 .hint("a study is written from what a run measured: `weigh show RUN` shows what there is"),
         }
     }
@@ -313,9 +313,9 @@ impl From<weigh_runner::RunnerError> for Failure {
                 ))
             }
             E::Empty(_) | E::Twice { .. } | E::Baseline(_) | E::OtherPlan => {
-                Self::of_error(Kind::Input, &error)
+                Self::of_error(ExitKind::Input, &error)
             }
-            other => Self::of_error(Kind::Failed, &other),
+            other => Self::of_error(ExitKind::Failed, &other),
         }
     }
 }
@@ -333,7 +333,7 @@ fn blanked(text: &str) -> String {
 
 /// Makes a failure for a file that cannot be read or written.
 pub fn file_failure(doing: &str, path: &Path, error: std::io::Error) -> Failure {
-    let kind = if error.kind() == std::io::ErrorKind::NotFound { Kind::Input } else { Kind::Failed };
+    let kind = if error.kind() == std::io::ErrorKind::NotFound { ExitKind::Input } else { ExitKind::Failed };
     Failure::new(kind, format!("cannot {doing} {}", path.display())).because(error)
 }
 
@@ -390,9 +390,9 @@ mod tests {
     fn every_cause_is_printed_once() {
         let says = || Layer::Says(io::Error::from(io::ErrorKind::NotFound));
         let hides = Layer::Hides(Box::new(says()));
-        assert_eq!(texts(&Failure::of_error(Kind::Failed, &says())), [""; 0]);
+        assert_eq!(texts(&Failure::of_error(ExitKind::Failed, &says())), [""; 0]);
         let whole = "cannot open x: entity not found";
-        assert_eq!(texts(&Failure::of_error(Kind::Failed, &hides)), [whole]);
+        assert_eq!(texts(&Failure::of_error(ExitKind::Failed, &hides)), [whole]);
         assert_eq!(texts(&Failure::input("no run").because(hides)), ["the plan is lost", whole]);
     }
 }

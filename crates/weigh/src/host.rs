@@ -1,7 +1,7 @@
 //! Access to the host: a session that may change it, and the questions that planning asks.
 
 use crate::embedded;
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::request::random_seed;
 use crate::ui;
 use std::fs;
@@ -32,18 +32,18 @@ impl HostSession {
     /// or a few words, shown to others who find the lock taken.
     ///
     /// # Errors
-    /// Another run holds the lock ([`Kind::HostBusy`]); the state directory cannot be written.
+    /// Another run holds the lock ([`ExitKind::HostBusy`]); the state directory cannot be written.
     pub fn open(purpose: &str, logs: Option<PathBuf>) -> Result<Self, Failure> {
         let state = state_directory()?;
         let lock = HostLock::acquire(&state, purpose).map_err(|error| match error {
             LockError::Held { pid, run, since } => Failure::new(
-                Kind::HostBusy,
+                ExitKind::HostBusy,
                 format!("another run is going on: process {pid}, {run}, since {since}"),
             )
             .hint("one run at a time per host; wait for it to end or stop it with Ctrl-C"),
-            LockError::Starting => Failure::of_error(Kind::HostBusy, &LockError::Starting),
+            LockError::Starting => Failure::of_error(ExitKind::HostBusy, &LockError::Starting),
             LockError::Unsafe(error) => unsafe_state(error),
-            other => Failure::new(Kind::Failed, "cannot take the lock of this host")
+            other => Failure::new(ExitKind::Failed, "cannot take the lock of this host")
                 .because(other)
                 .hint(STATE_DIRECTORY_HINT),
         })?;
@@ -138,7 +138,7 @@ fn unsafe_state(error: UnsafePath) -> Failure {
         UnsafePath::Io { .. } => "the state directory cannot be used",
         _ => "the state directory is not used, because another user could write what weigh is to undo",
     };
-    Failure::new(Kind::Failed, message).because(error).hint(STATE_DIRECTORY_HINT)
+    Failure::new(ExitKind::Failed, message).because(error).hint(STATE_DIRECTORY_HINT)
 }
 
 /// Refuses a cache that another user could change: what is in it is executed.
@@ -153,7 +153,7 @@ pub fn check_cache() -> Result<(), Failure> {
             _ => "the cache is not used, because another user could change what weigh starts from it",
         };
         let hint = "set WEIGH_CACHE to a directory of your own that nobody else may write, such as /var/cache/weighbridge for root";
-        Failure::new(Kind::Failed, message).because(error).hint(hint)
+        Failure::new(ExitKind::Failed, message).because(error).hint(hint)
     })
 }
 
@@ -167,7 +167,7 @@ pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
         ledger::LedgerError::Io { .. } => STATE_DIRECTORY_HINT,
         _ => "`weigh clean` undoes what is recorded; nothing is changed without a record",
     };
-    Failure::new(Kind::Failed, "the record of host changes failed").because(error).hint(hint)
+    Failure::new(ExitKind::Failed, "the record of host changes failed").because(error).hint(hint)
 }
 
 /// The questions that planning asks about the host. Bad input is refused before the first question,

@@ -5,7 +5,7 @@ mod samples;
 
 use crate::cli::OutputFormat;
 use crate::distinct::{Observation, canonical, require_distinct};
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::facts;
 pub use read::Read;
 pub use samples::{from_samples, from_tool};
@@ -222,7 +222,7 @@ pub fn render(
         ReportError::NoSamples { .. } | ReportError::NoMetric { .. } => {
             Failure::input(error.to_string()).hint("`--format json` and `--format csv` can show every report")
         }
-        error => Failure::new(Kind::Failed, "the report cannot be written").because(error),
+        error => Failure::new(ExitKind::Failed, "the report cannot be written").because(error),
     })
 }
 
@@ -244,7 +244,7 @@ pub fn measured_nothing(report: &Report) -> bool {
 
 /// Makes the failure of a run that measured nothing.
 pub fn nothing_measured(run: &Path) -> Failure {
-    Failure::new(Kind::NothingMeasured, "nothing could be measured").hint(format!(
+    Failure::new(ExitKind::NothingMeasured, "nothing could be measured").hint(format!(
         "the reasons are above, the whole output in {}; `weigh doctor` looks at every platform",
         run.join("logs").display()
     ))
@@ -252,8 +252,11 @@ pub fn nothing_measured(run: &Path) -> Failure {
 
 /// Makes the failure of a run that was interrupted before it measured anything that counts.
 pub fn interrupted_early(run: &Path) -> Failure {
-    Failure::new(Kind::NothingMeasured, "the run was interrupted before anything that counts was measured")
-        .hint(format!("`weigh resume {}` continues it", run.display()))
+    Failure::new(
+        ExitKind::NothingMeasured,
+        "the run was interrupted before anything that counts was measured",
+    )
+    .hint(format!("`weigh resume {}` continues it", run.display()))
 }
 
 /// Checks the comparisons against a gate (method specification, "Gates"). If two builds were
@@ -278,17 +281,17 @@ fn of_builds(judgement: Judgement) -> Result<(), Failure> {
         Decision::Pass => Ok(()),
         Decision::Regression => {
             let message = format!("the new build is slower by more than the limit: {}", above.join("; "));
-            Err(Failure::new(Kind::Gate, message).maybe_hint(not_judged))
+            Err(Failure::new(ExitKind::Gate, message).maybe_hint(not_judged))
         }
         Decision::NotJudged => {
             let nothing = || "there is no comparison that the gate could judge".to_string();
-            Err(Failure::new(Kind::NotJudged, not_judged.unwrap_or_else(nothing)))
+            Err(Failure::new(ExitKind::NotJudged, not_judged.unwrap_or_else(nothing)))
         }
         Decision::Undecided => {
             let message =
                 format!("it is not decided whether the new build is slower: {}", undecided.join("; "));
             let hint = "give more blocks (--blocks), longer trials (--iterations), a quieter machine or a larger limit";
-            Err(Failure::new(Kind::NotJudged, message).hint(hint))
+            Err(Failure::new(ExitKind::NotJudged, message).hint(hint))
         }
     }
 }
@@ -304,19 +307,19 @@ pub fn judged(judgement: Judgement, gate: Gate) -> Result<(), Failure> {
         .then(|| format!("the gate of {percent} % cannot judge {}", not_judged.join("; ")));
     if !above.is_empty() {
         let message = format!("the overhead lies above {percent} % for {}", above.join("; "));
-        return Err(Failure::new(Kind::Gate, message).maybe_hint(hint));
+        return Err(Failure::new(ExitKind::Gate, message).maybe_hint(hint));
     }
     if gate.undecided_fails && !undecided.is_empty() {
         let message =
             format!("the overhead is not shown to lie below {percent} % for {}", undecided.join("; "));
-        return Err(Failure::new(Kind::Gate, message).maybe_hint(hint));
+        return Err(Failure::new(ExitKind::Gate, message).maybe_hint(hint));
     }
     if let Some(message) = hint {
-        return Err(Failure::new(Kind::NotJudged, message));
+        return Err(Failure::new(ExitKind::NotJudged, message));
     }
     if below.is_empty() && undecided.is_empty() {
         let message = format!("there is no comparison that the gate of {percent} % could judge");
-        return Err(Failure::new(Kind::NotJudged, message));
+        return Err(Failure::new(ExitKind::NotJudged, message));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! while root writes. Root would then overwrite one of its own files. So root writes only where no
 //! other user can do that. The user who became root by sudo(8) does not count as another.
 
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use std::path::Path;
 use weigh_host::facts::is_root;
 use weigh_host::private::{self, UnsafePath, invoking_user};
@@ -65,7 +65,7 @@ fn refused(path: &Path, error: UnsafePath) -> Failure {
         return file_failure(doing, &path, source);
     }
     Failure::new(
-        Kind::Input,
+        ExitKind::Input,
         format!("root does not write to {}, where another user could lead it to other files", path.display()),
     )
     .because(error)

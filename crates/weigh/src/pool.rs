@@ -8,7 +8,7 @@ mod unlike;
 use crate::cli::{By, PoolSelection};
 use crate::commands::run::find;
 use crate::distinct::{Observation, canonical, require_distinct};
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::facts;
 use crate::outcome::{self, Read};
 use groups::Labels;
@@ -100,7 +100,7 @@ pub fn report(args: &PoolSelection) -> Result<PooledReport, Failure> {
     let pooled_runs: Vec<weigh_stats::PoolRun> = pooled_runs.collect();
     let pooled = if share.is_some() { join_shares(&pooled_runs) } else { pool(&pooled_runs) };
     if pooled.cells.iter().all(|cell| cell.machines.is_empty()) {
-        return Err(Failure::new(Kind::NothingMeasured, "no run here has an effect to pool")
+        return Err(Failure::new(ExitKind::NothingMeasured, "no run here has an effect to pool")
             .hint("`weigh show RUN` says why for each of them"));
     }
     let by = by.map(|by| by.name().to_string());

@@ -10,7 +10,7 @@ mod workloads;
 
 use crate::cli::MeasureArgs;
 use crate::embedded;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::HostView;
 use crate::placement::Placement;
 use environments::{capabilities, environments};
@@ -141,7 +141,7 @@ pub fn plan(
             .hint("name fewer CPUs for the guests, or leave --cpus out"));
     }
     let image = ImageSpec::from(args.image.clone());
-    host.check_image(&image).map_err(|error| Failure::of_error(Kind::Input, &error))?;
+    host.check_image(&image).map_err(|error| Failure::of_error(ExitKind::Input, &error))?;
     let memory_bytes = args.memory.as_deref().map(memory).transpose()?;
     let (environments, baseline) = environments(args, &image, host)?;
     let loader = loader.map(|machine| loader::make_explicit(&machine, host)).transpose()?;
@@ -250,7 +250,7 @@ fn cpus(list: &str, facts: &HostFacts) -> Result<Vec<u32>, Failure> {
     let cpus = parse_cpu_list(list).map_err(|error| Failure::of_size("--cpus", &error))?;
     match cpus.iter().find(|cpu| !facts.cpus.contains(cpu)) {
         Some(cpu) => Err(Failure::new(
-            Kind::NoSuchCpu,
+            ExitKind::NoSuchCpu,
             format!("CPU {cpu} of `--cpus {list}` is not one that weigh may use"),
         )
         .hint(format!("usable CPUs: {}", join(facts.cpus.iter())))),

@@ -17,7 +17,7 @@ pub use measure::{describe, measure};
 pub use repeat::repeated;
 
 use crate::cli::OutputFormat;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::{outcome, ui};
 use weigh_report::study::StudyReport;
 use weigh_studies::StudyDirectory;
@@ -36,5 +36,5 @@ pub fn report(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
 /// The renderer has a defect.
 pub fn render(report: &StudyReport, format: OutputFormat) -> Result<String, Failure> {
     weigh_report::render_study(report, format.into(), &ui::report_options(true, None))
-        .map_err(|error| Failure::new(Kind::Failed, "the study cannot be written").because(error))
+        .map_err(|error| Failure::new(ExitKind::Failed, "the study cannot be written").because(error))
 }

@@ -1,7 +1,7 @@
 //! Making a control group.
 
 use super::group::{Cgroup, read_control, write_control};
-use super::layout::{Hierarchy, Kind, Layout, Mount};
+use super::layout::{Hierarchy, Layout, Mount, MountKind};
 use super::{CgroupError, Limits, check_relative};
 use crate::ledger::{Change, EntryId, Ledger};
 use std::fs;
@@ -133,7 +133,7 @@ fn make_directories(mount: &Mount, relative: &Path) -> Result<(), CgroupError> {
             if mount.has("cpuset") {
                 copy_cpuset(&parent, &at)?;
             }
-            if mount.kind == Kind::V2 && depth + 1 < count {
+            if mount.kind == MountKind::V2 && depth + 1 < count {
                 // This is undone with the group.
                 enable(&at, &missing_controllers(&at))?;
             }

@@ -2,7 +2,7 @@
 
 use super::CgroupError;
 use super::freezer::Freezer;
-use super::layout::{Hierarchy, Kind, Layout};
+use super::layout::{Hierarchy, Layout, MountKind};
 use super::view::CgroupView;
 use crate::deadlines::scaled;
 use crate::ledger::{EntryId, Ledger};
@@ -73,7 +73,7 @@ impl Cgroup {
 
     /// The directory in the tree of version 2 if guests use that, for `CLONE_INTO_CGROUP`.
     pub fn v2_directory(&self) -> Option<PathBuf> {
-        let mount = self.hierarchy.used().find(|mount| mount.kind == Kind::V2)?;
+        let mount = self.hierarchy.used().find(|mount| mount.kind == MountKind::V2)?;
         Some(mount.path.join(&self.relative))
     }
 
@@ -88,7 +88,7 @@ impl Cgroup {
     /// every fork and exit of the host for a grace period, milliseconds; moving one thread takes
     /// microseconds.
     pub fn join_files(&self) -> Vec<PathBuf> {
-        let file = |kind: &Kind| if *kind == Kind::V2 { "cgroup.procs" } else { "tasks" };
+        let file = |kind: &MountKind| if *kind == MountKind::V2 { "cgroup.procs" } else { "tasks" };
         self.hierarchy.joined().map(|mount| mount.path.join(&self.relative).join(file(&mount.kind))).collect()
     }
 
@@ -317,7 +317,7 @@ impl Hierarchy {
     }
 
     fn kill_members(&self, relative: &Path) {
-        for mount in self.mounts.iter().filter(|mount| mount.kind == Kind::V2) {
+        for mount in self.mounts.iter().filter(|mount| mount.kind == MountKind::V2) {
             // Kills the whole subtree at once, forks included (Linux 5.14). Older kernels are left
             // to the loop below.
             let _ = fs::OpenOptions::new()

@@ -41,7 +41,7 @@ impl fmt::Display for Layout {
 
 /// What is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MountKind {
     /// Version 1 with these controllers; a named hierarchy has none.
     V1(Vec<String>),
     /// Version 2.
@@ -52,12 +52,12 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) path: PathBuf,
-    pub(super) kind: Kind,
+    pub(super) kind: MountKind,
 }
 
 impl Mount {
     pub(super) fn has(&self, controller: &str) -> bool {
-        matches!(&self.kind, Kind::V1(controllers) if controllers.iter().any(|name| name == controller))
+        matches!(&self.kind, MountKind::V1(controllers) if controllers.iter().any(|name| name == controller))
     }
 }
 
@@ -81,7 +81,7 @@ impl Hierarchy {
     /// The mounts in which groups are made: those that guests use, and those without controllers
     /// after [`Hierarchy::for_systems`].
     pub(super) fn joined(&self) -> impl Iterator<Item = &Mount> {
-        let plain = |mount: &&Mount| mount.kind == Kind::V2 || mount.kind == Kind::V1(Vec::new());
+        let plain = |mount: &&Mount| mount.kind == MountKind::V2 || mount.kind == MountKind::V1(Vec::new());
         self.used().chain(
             self.mounts
                 .iter()
@@ -102,8 +102,8 @@ impl Hierarchy {
         let v1 = V1_CONTROLLERS
             .iter()
             .filter(|name| root.join(name).is_dir())
-            .map(|name| Mount { path: root.join(name), kind: Kind::V1(vec![(*name).into()]) });
-        let v2 = |path: PathBuf| Mount { path, kind: Kind::V2 };
+            .map(|name| Mount { path: root.join(name), kind: MountKind::V1(vec![(*name).into()]) });
+        let v2 = |path: PathBuf| Mount { path, kind: MountKind::V2 };
         let mounts = match layout {
             Layout::Missing => Vec::new(),
             Layout::V2 => vec![v2(root.into())],
@@ -117,8 +117,8 @@ impl Hierarchy {
         let mut mounts: Vec<Mount> = Vec::new();
         for mount in all {
             let kind = match mount.fs_type.as_str() {
-                "cgroup2" => Kind::V2,
-                "cgroup" => Kind::V1(
+                "cgroup2" => MountKind::V2,
+                "cgroup" => MountKind::V1(
                     V1_KNOWN
                         .iter()
                         .filter(|name| mount.super_options.contains_key(**name))
@@ -129,13 +129,13 @@ impl Hierarchy {
             };
             // The same hierarchy may be mounted again for a container; the first mount is the
             // host's.
-            let again = mounts.iter().any(|known| known.kind == kind && kind != Kind::V1(Vec::new()));
+            let again = mounts.iter().any(|known| known.kind == kind && kind != MountKind::V1(Vec::new()));
             if !again {
                 mounts.push(Mount { path: mount.mount_point, kind });
             }
         }
         let v1 = mounts.iter().any(|mount| V1_CONTROLLERS.iter().any(|name| mount.has(name)));
-        let v2 = mounts.iter().any(|mount| mount.kind == Kind::V2);
+        let v2 = mounts.iter().any(|mount| mount.kind == MountKind::V2);
         let layout = match (v1, v2) {
             (true, false) => Layout::V1,
             (true, true) => Layout::Hybrid,
@@ -153,7 +153,7 @@ impl Hierarchy {
     /// Where version 2 is mounted beside version 1. Not every container runtime supports a host
     /// with both.
     pub fn unified(&self) -> Option<&Path> {
-        let mount = self.mounts.iter().find(|mount| mount.kind == Kind::V2)?;
+        let mount = self.mounts.iter().find(|mount| mount.kind == MountKind::V2)?;
         (self.layout == Layout::Hybrid).then_some(mount.path.as_path())
     }
 
@@ -177,7 +177,7 @@ impl Hierarchy {
     /// The mounts in which guests get groups.
     pub(super) fn used(&self) -> impl Iterator<Item = &Mount> {
         self.mounts.iter().filter(|mount| match self.layout {
-            Layout::V2 => mount.kind == Kind::V2,
+            Layout::V2 => mount.kind == MountKind::V2,
             _ => V1_CONTROLLERS.iter().any(|name| mount.has(name)),
         })
     }

@@ -194,7 +194,7 @@ pub(super) fn usable(test: &str) -> Option<Hierarchy> {
 /// A version 2 tree of this host, with or without controllers.
 pub(super) fn version_2(test: &str) -> Option<Hierarchy> {
     let detected = usable(test)?;
-    let mount = detected.mounts.iter().find(|mount| mount.kind == layout::Kind::V2);
+    let mount = detected.mounts.iter().find(|mount| mount.kind == layout::MountKind::V2);
     match mount {
         Some(mount) => Some(Hierarchy::at(&mount.path, Layout::V2)),
         None => {

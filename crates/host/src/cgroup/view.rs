@@ -2,7 +2,7 @@
 
 use super::CgroupError;
 use super::group::remove_directory;
-use super::layout::{Hierarchy, Kind, Mount};
+use super::layout::{Hierarchy, Mount, MountKind};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -32,8 +32,8 @@ impl CgroupView {
         let directory = mount.path.join(relative);
         match &mount.kind {
             _ if !directory.is_dir() => {}
-            Kind::V2 => self.v2 = Some(directory),
-            Kind::V1(controllers) => self.v1.push((controllers.clone(), directory)),
+            MountKind::V2 => self.v2 = Some(directory),
+            MountKind::V1(controllers) => self.v1.push((controllers.clone(), directory)),
         }
     }
 
@@ -64,8 +64,8 @@ impl CgroupView {
                 continue;
             }
             let mount = hierarchy.mounts.iter().find(|mount| match &mount.kind {
-                Kind::V2 => controllers.is_empty(),
-                Kind::V1(_) => controllers.split(',').any(|name| mount.has(name)),
+                MountKind::V2 => controllers.is_empty(),
+                MountKind::V1(_) => controllers.split(',').any(|name| mount.has(name)),
             });
             if let Some(mount) = mount {
                 view.add(mount, relative);

@@ -21,11 +21,11 @@ use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use content::{Content, PAGE};
 use rand_pcg::Pcg64Mcg;
-use record::{Kind, Record};
+use record::{FileOperation, Record};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use tree::{ExistingFile, Sizes, Tree};
-use worker::{Found, Load};
+use worker::{CheckCounts, Load};
 
 /// The least number of files per thread: at first a fifth of the names has no file, and every
 /// thread may take one of these.
@@ -162,7 +162,7 @@ fn run(options: &Options) -> Result<Outcome, KernelError> {
 fn serve(settings: &Settings, tree: &Tree, content: &mut Content) -> Result<Outcome, KernelError> {
     let window = Window::new(settings.warmup, settings.end);
     let record = Record::new();
-    let found = Found::default();
+    let found = CheckCounts::default();
     let load = Load {
         tree,
         record: &record,
@@ -195,7 +195,7 @@ fn report(outcome: &mut Outcome, window: &Window, record: Record, bytes: u64) {
     let operations: u64 = histograms.iter().map(hdrhistogram::Histogram::len).sum();
     outcome.metric("rate", operations as f64 / duration, "op/s");
     outcome.metric("throughput", bytes as f64 / duration, "B/s");
-    for (kind, latency_ns) in Kind::NAMES.iter().zip(histograms) {
+    for (kind, latency_ns) in FileOperation::NAMES.iter().zip(histograms) {
         let name = format!("{kind}_latency");
         super::report_percentiles(outcome, &name, &latency_ns, (2, "operations"));
         outcome.histograms.push((name, latency_ns));
@@ -210,7 +210,7 @@ fn check(
     settings: &Settings,
     tree: &Tree,
     content: &mut Content,
-    found: &Found,
+    found: &CheckCounts,
 ) -> Result<(), KernelError> {
     let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let (short, foreign, wrong_sizes) =

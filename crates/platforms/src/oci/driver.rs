@@ -16,7 +16,7 @@ use weigh_host::cache::CacheDirectory;
 use weigh_model::EnvironmentSpec;
 
 /// The differences between runtimes.
-pub(crate) struct Kind {
+pub(crate) struct RuntimeKind {
     /// Its name is also that of the program.
     pub(crate) about: About,
     /// The command that installs it.
@@ -54,14 +54,14 @@ pub(crate) enum Saving {
 }
 
 /// The platform of one runtime.
-pub struct Oci(&'static Kind);
+pub struct Oci(&'static RuntimeKind);
 
 impl Oci {
-    pub(crate) const fn new(kind: &'static Kind) -> Self {
+    pub(crate) const fn new(kind: &'static RuntimeKind) -> Self {
         Self(kind)
     }
 
-    pub(super) fn kind(&self) -> &'static Kind {
+    pub(super) fn kind(&self) -> &'static RuntimeKind {
         self.0
     }
 

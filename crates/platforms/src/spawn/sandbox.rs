@@ -18,7 +18,7 @@ use weigh_host::cgroup::Cgroup;
 use weigh_model::EnvironmentSpec;
 
 /// The differences between programs.
-pub(crate) struct Kind {
+pub(crate) struct SandboxKind {
     pub(crate) about: About,
     /// The program, where the key `binary` names no other.
     pub(crate) program: &'static str,
@@ -68,10 +68,10 @@ pub(crate) struct LaunchSpec {
 }
 
 /// The platform of one program.
-pub struct Sandbox(&'static Kind);
+pub struct Sandbox(&'static SandboxKind);
 
 impl Sandbox {
-    pub(crate) const fn new(kind: &'static Kind) -> Self {
+    pub(crate) const fn new(kind: &'static SandboxKind) -> Self {
         Self(kind)
     }
 

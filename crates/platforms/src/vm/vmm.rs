@@ -1,7 +1,7 @@
 //! Machines that each have their own monitor process, controlled by an API over a socket: what
 //! Firecracker and Cloud Hypervisor have in common.
 //!
-//! A platform describes in [`Monitor`] how to talk to its monitor, and in [`Kind`] its other
+//! A platform describes in [`Monitor`] how to talk to its monitor, and in [`MonitorKind`] its other
 //! differences. The life of a machine is implemented once, in `guest.rs`: the monitor is started in
 //! its own directory and control group, is given the machine's configuration, boots it, and the
 //! threads of its CPUs are placed. Then the session with the probe runs over vsock, or over the
@@ -20,7 +20,7 @@ mod settings;
 mod threads;
 
 pub(crate) use channel::Channel;
-pub(crate) use driver::Kind;
+pub(crate) use driver::MonitorKind;
 pub use driver::Vmm;
 pub(crate) use parts::{Card, Disk};
 pub(crate) use settings::{ACCEL, CACHE, CHANNEL, DISKS, HUGEPAGES, INIT, KERNEL, NET, ROOT};

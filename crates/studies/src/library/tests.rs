@@ -68,7 +68,12 @@ fn with_users() -> Library {
 fn names_stand_for_experiments() {
     let library = with_users();
     let found = |name: &str| -> Vec<String> {
-        library.find(name).unwrap_or_else(|error| panic!("{error}")).iter().map(Found::name).collect()
+        library
+            .find(name)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .iter()
+            .map(FoundExperiment::name)
+            .collect()
     };
     assert_eq!(found("theirs"), ["theirs/table-1/a", "theirs/table-1/b"]);
     assert_eq!(found("theirs/table-1"), ["theirs/table-1/a", "theirs/table-1/b"]);

@@ -1,6 +1,6 @@
 //! `weigh clean`: undo what earlier runs left on this host.
 
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::{ledger_failure, state_directory};
 use crate::ui;
 use weigh_host::ledger;
@@ -51,7 +51,7 @@ pub fn run(dry_run: bool) -> Result<(), Failure> {
         sweep.damaged.iter().map(|(path, reason)| format!("the ledger {}: {reason}", path.display()));
     let list: Vec<String> = failed.chain(damaged).collect();
     let what = what_failed(sweep.failed.len(), sweep.damaged.len());
-    Err(Failure::new(Kind::Failed, format!("{what}:\n{}", list.join("\n")))
+    Err(Failure::new(ExitKind::Failed, format!("{what}:\n{}", list.join("\n")))
         .hint("they stay recorded; fix the cause and run `weigh clean` again"))
 }
 

@@ -2,7 +2,7 @@
 
 use super::run::find;
 use crate::cli::HistoryArgs;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::history::{entry, report};
 use crate::{output, ui};
 use weigh_report::render_history;
@@ -53,6 +53,6 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     if worse.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Kind::Gate, format!("above the gate: {}", worse.join("; ")))
+    Err(Failure::new(ExitKind::Gate, format!("above the gate: {}", worse.join("; ")))
         .hint("what made it worse lies between these two versions"))
 }

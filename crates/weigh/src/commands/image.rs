@@ -1,7 +1,7 @@
 //! `weigh image`: the root file systems that this host keeps for guests.
 
 use crate::cli::ImageCommand;
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::{check_cache, close_ledger, ledger_failure, run_id, scratch, state_directory};
 use crate::{output, ui};
 use serde::Serialize;
@@ -87,8 +87,8 @@ fn reference_failure(error: ReferenceError) -> Failure {
 
 fn pull_failure(name: &str, error: PullError) -> Failure {
     let kind = match error {
-        PullError::NotThere(_) | PullError::OtherPlatform { .. } | PullError::Locked(_) => Kind::Input,
-        _ => Kind::Failed,
+        PullError::NotThere(_) | PullError::OtherPlatform { .. } | PullError::Locked(_) => ExitKind::Input,
+        _ => ExitKind::Failed,
     };
     Failure::new(kind, format!("the image `{name}` is not available")).because(error)
 }
@@ -106,8 +106,8 @@ fn unknown(name: &str) -> Failure {
 
 fn build_failure(error: BuildError) -> Failure {
     let kind = match error {
-        BuildError::NoProgram(_) | BuildError::NotRoot => Kind::Input,
-        _ => Kind::Failed,
+        BuildError::NoProgram(_) | BuildError::NotRoot => ExitKind::Input,
+        _ => ExitKind::Failed,
     };
     Failure::new(kind, "the image `debian` cannot be built").because(error)
 }
@@ -144,7 +144,7 @@ fn remove(name: &str) -> Result<(), Failure> {
     let removed = recorded(|ledger| {
         store.remove(name, ledger).map_err(|error| match error {
             ImageError::NotCached { .. } | ImageError::Reference(_) => Failure::input(error.to_string()),
-            other => Failure::of_error(Kind::Failed, &other),
+            other => Failure::of_error(ExitKind::Failed, &other),
         })
     })?;
     for kept in removed {
@@ -173,7 +173,7 @@ fn pack(name: &str, file: &Path, tag: Option<String>) -> Result<(), Failure> {
     recorded(|ledger| {
         let (work, _, programs) = scratch(&state_directory()?, ledger, None)?;
         let prepared = Root::prepare(&image, &programs, &work.join("root"), None);
-        let root = prepared.map_err(|error| Failure::of_error(Kind::Input, &error))?;
+        let root = prepared.map_err(|error| Failure::of_error(ExitKind::Input, &error))?;
         let skeleton: Layer<'_> = &|output| root.write_tar(output);
         let tree: Layer<'_> = &|output| root.write_tree_tar(output);
         let own: Layer<'_> = &|output| programs.write_tar(output);

@@ -4,7 +4,7 @@
 use super::dry_run;
 use super::run::{Executed, Execution, catch_signals, execute, request, run_options};
 use crate::cli::{EffortArgs, MeasureArgs, PlanArgs, RunArgs};
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::{LocalHost, NoHost, close_ledger, ledger_failure, run_id, state_directory};
 use crate::ui;
 use std::path::PathBuf;
@@ -50,13 +50,13 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
     match finish.reason {
         FinishReason::Interrupted => {
             return Err(Failure::new(
-                Kind::NothingMeasured,
+                ExitKind::NothingMeasured,
                 "the pilot was interrupted, and nothing of it is kept",
             )
             .hint("repeat the command"));
         }
         FinishReason::NothingRuns => {
-            return Err(Failure::new(Kind::NothingMeasured, "nothing could be measured")
+            return Err(Failure::new(ExitKind::NothingMeasured, "nothing could be measured")
                 .hint("the reasons are above; `weigh doctor` looks at every platform"));
         }
         _ => {}

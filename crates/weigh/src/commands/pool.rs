@@ -1,7 +1,7 @@
 //! `weigh pool`: pools runs of one plan from several machines into one result.
 
 use crate::cli::{OutputFormat, PoolArgs, PoolSelection};
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::{outcome, pool, ui};
 use std::path::Path;
 use weigh_report::render_pooled;
@@ -16,7 +16,7 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
     let output = &args.output;
     let options = ui::report_options(output.details.details, output.gate.gate());
     let text = render_pooled(&report, output.format.into(), &options)
-        .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))?;
+        .map_err(|error| Failure::new(ExitKind::Failed, "the report cannot be written").because(error))?;
     output.put(text)?;
     match output.gate.gate() {
         Some(gate) => outcome::judged(gate.judge_pooled(&report), gate),
@@ -31,7 +31,7 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
 pub fn of_fleet(path: &Path) -> Result<(), Failure> {
     let report = pool::report(&PoolSelection { runs: vec![path.to_path_buf()], ..PoolSelection::default() })?;
     let text = render_pooled(&report, OutputFormat::Table.into(), &ui::report_options(false, None))
-        .map_err(|error| Failure::new(Kind::Failed, "the report cannot be written").because(error))?;
+        .map_err(|error| Failure::new(ExitKind::Failed, "the report cannot be written").because(error))?;
     ui::print(&text);
     Ok(())
 }

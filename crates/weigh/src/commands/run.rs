@@ -2,7 +2,7 @@
 
 use super::dry_run;
 use crate::cli::{MeasureArgs, OutputFormat, RunArgs};
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::{HostSession, HostView, LocalHost, NoHost};
 use crate::live::{Live, Port};
 use crate::request::{self, PlanRequest, commands};
@@ -116,7 +116,7 @@ fn budget_left_s(budget_s: f64, planning_s: f64) -> f64 {
 }
 
 fn no_energy(reason: NoEnergy) -> Failure {
-    Failure::new(Kind::Input, format!("`--energy` cannot be measured: {reason}")).hint(reason.remedy())
+    Failure::new(ExitKind::Input, format!("`--energy` cannot be measured: {reason}")).hint(reason.remedy())
 }
 
 /// Environments that the user named are measured as asked or not at all. Others are left out as the
@@ -318,7 +318,7 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
         // leaves behind.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupt))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)))
-            .map_err(|error| Failure::new(Kind::Failed, "cannot catch signals").because(error))?;
+            .map_err(|error| Failure::new(ExitKind::Failed, "cannot catch signals").because(error))?;
     }
     Ok(interrupt)
 }

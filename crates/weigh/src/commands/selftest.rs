@@ -2,7 +2,7 @@
 
 use super::run::{catch_signals, stay_off};
 use crate::cli::{SelftestArgs, SelftestFormat};
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::HostSession;
 use crate::selftest::LastSelftest;
 use crate::selftest::conduct::{Constant, SelftestRunner, by_the_method, nothing_measured};
@@ -85,7 +85,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     match judgement.verdict {
         Verdict::Inside => Ok(()),
         Verdict::Outside => Err(Failure::new(
-            Kind::Failed,
+            ExitKind::Failed,
             format!("the method does not keep its promises on this host: {}", judgement.statement),
         )
         .hint(

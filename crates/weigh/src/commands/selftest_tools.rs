@@ -3,7 +3,7 @@
 use super::run::{catch_signals, stay_off};
 use super::selftest::{directory, print_judgement, write};
 use crate::cli::{SelftestArgs, SelftestFormat};
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::HostSession;
 use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, document};
 use crate::{embedded, request, ui};
@@ -117,7 +117,7 @@ fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Pa
     let with_found = |outcome: &'_ Outcome| outcome.found.as_ref().ok().map(|found| found.met);
     let met: Vec<bool> = outcomes.iter().filter_map(with_found).collect();
     if met.is_empty() {
-        return Err(Failure::new(Kind::NothingMeasured, "no kernel was compared with its tool")
+        return Err(Failure::new(ExitKind::NothingMeasured, "no kernel was compared with its tool")
             .hint("install the tools: hpcc, python3-numpy, fio, sockperf"));
     }
     if met.iter().all(|met| *met) {
@@ -125,6 +125,6 @@ fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Pa
     }
     let outside = outcomes.iter().filter(|outcome| with_found(outcome) == Some(false));
     let outside: Vec<&str> = outside.map(|outcome| outcome.pair.as_str()).collect();
-    Err(Failure::new(Kind::Failed, format!("outside their bounds: {}", outside.join(", ")))
+    Err(Failure::new(ExitKind::Failed, format!("outside their bounds: {}", outside.join(", ")))
         .hint("the whole interval of the ratio lies outside; the runs below the directory have every value"))
 }

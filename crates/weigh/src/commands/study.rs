@@ -4,7 +4,7 @@
 use super::run::{RUNS, catch_signals};
 use super::study_new;
 use crate::cli::{EffortArgs, OutputFormat, StudyArgs, StudyCommand};
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::LocalHost;
 use crate::study::{self, AvailabilityCheck, acceleration};
 use crate::{output, request, ui};
@@ -115,7 +115,7 @@ fn show_logs(
         Some(error) => Err(error.into()),
         None if has_values(&report) => Ok(()),
         None => Err(Failure::new(
-            Kind::NothingMeasured,
+            ExitKind::NothingMeasured,
             format!("no raw log of the study is in {}", logs.display()),
         )
         .hint("the paths that are missing are above; give the directory that they are below")),
@@ -196,12 +196,12 @@ fn verdict(report: &StudyReport, path: &Path, interrupt: &AtomicBool) -> Result<
     }
     if interrupt.load(Ordering::Relaxed) {
         return Err(Failure::new(
-            Kind::NothingMeasured,
+            ExitKind::NothingMeasured,
             "the study was interrupted before anything that counts was measured",
         )
         .hint(format!("`weigh resume {}` continues it", path.display())));
     }
-    Err(Failure::new(Kind::NothingMeasured, "nothing of the study could be measured")
+    Err(Failure::new(ExitKind::NothingMeasured, "nothing of the study could be measured")
         .hint("the reasons are above; `weigh doctor` looks at every platform"))
 }
 

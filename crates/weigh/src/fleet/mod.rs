@@ -16,7 +16,7 @@ mod work;
 pub use work::{Update, Work};
 
 use crate::embedded;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use std::path::Path;
 use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, nearest, parse_environment_list};
 use weigh_store::fleet::{Fleet, Machine, machine_names};
@@ -165,7 +165,7 @@ pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Fail
     if done == all {
         return Ok(());
     }
-    let kind = if done == 0 { Kind::NothingMeasured } else { Kind::Failed };
+    let kind = if done == 0 { ExitKind::NothingMeasured } else { ExitKind::Failed };
     let message = match interrupted {
         true => format!("the fleet was interrupted: {done} of {all} machines are done"),
         false if failed == 0 => format!("{} of {all} machines did not finish", all - done),

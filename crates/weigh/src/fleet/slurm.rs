@@ -9,7 +9,7 @@
 
 use super::work::{Work, own_program};
 use super::{Engine, Failure};
-use crate::error::{Kind, file_failure};
+use crate::error::{ExitKind, file_failure};
 use crate::ui;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -398,7 +398,7 @@ fn complain(recorded: Result<(), weigh_store::StoreError>) {
 }
 
 fn refused(what: &str, error: &weigh_host::command::CommandError) -> Failure {
-    Failure::new(Kind::Failed, format!("Slurm could not be {what}: {error}"))
+    Failure::new(ExitKind::Failed, format!("Slurm could not be {what}: {error}"))
         .hint("tasks that are in the queue go on; `weigh fleet --resume` follows them again")
 }
 

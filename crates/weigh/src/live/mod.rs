@@ -13,7 +13,7 @@
 mod http;
 mod server;
 
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::outcome;
 use server::Shared;
 use std::borrow::Borrow;
@@ -58,9 +58,12 @@ impl Port {
             Ok(Self { listener, address })
         });
         taken.map_err(|error| {
-            Failure::new(Kind::Failed, format!("cannot serve the live report on port {port} of 127.0.0.1"))
-                .because(error)
-                .hint("`--live` without a number takes a free port")
+            Failure::new(
+                ExitKind::Failed,
+                format!("cannot serve the live report on port {port} of 127.0.0.1"),
+            )
+            .because(error)
+            .hint("`--live` without a number takes a free port")
         })
     }
 }
@@ -92,7 +95,7 @@ impl Live {
     /// # Errors
     /// The page cannot be rendered; no thread can be started.
     pub fn serve(port: Port, directory: &Path) -> Result<Self, Failure> {
-        let refused = |error| Failure::new(Kind::Failed, "cannot serve the live report").because(error);
+        let refused = |error| Failure::new(ExitKind::Failed, "cannot serve the live report").because(error);
         let shared = Arc::new(Shared::new().map_err(refused)?);
         let mut live = Self {
             shared: Arc::clone(&shared),
@@ -188,7 +191,7 @@ impl Live {
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let page = LivePage { version: self.shared.version() + 1, made: clock_time(), ended };
-        let failed = || Failure::new(Kind::Failed, "the page of the live report cannot be made");
+        let failed = || Failure::new(ExitKind::Failed, "the page of the live report cannot be made");
         let make = || {
             lower_priority();
             render_live(report()?.borrow(), &page).map_err(|error| failed().because(error))

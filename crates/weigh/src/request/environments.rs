@@ -2,7 +2,7 @@
 
 use super::choice;
 use crate::cli::MeasureArgs;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::HostView;
 use weigh_model::{EnvironmentPlan, EnvironmentSpec, ImageSpec, Plan, parse_environment_list};
 use weigh_platforms::{self as platforms, Capabilities};
@@ -134,7 +134,7 @@ pub fn make_explicit(
         }
         Ok(explicit) => Ok(Some((explicit.to_string(), explicit))),
         Err(error) if named => {
-            Err(Failure::new(Kind::Failed, format!("{spec} is not available here")).because(error))
+            Err(Failure::new(ExitKind::Failed, format!("{spec} is not available here")).because(error))
         }
         Err(error) => {
             host.note(&format!("without {spec}: {}", platforms::with_causes(&error)));

@@ -1,7 +1,7 @@
 //! Reads plans from files.
 
 use super::loader;
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::HostView;
 use std::path::Path;
 use weigh_model::{HostFacts, PLAN_FORMAT, Plan, format_bytes};
@@ -39,7 +39,7 @@ pub fn read_plan(file: &Path, host: &mut dyn HostView) -> Result<Plan, Failure> 
         platforms::resolve(&environment.spec).map_err(|error| Failure::of_spec(&name, &error))?;
     }
     loader::check_planned(plan.loader.as_ref())?;
-    host.check_image(&plan.guest.image).map_err(|error| Failure::of_error(Kind::Input, &error))?;
+    host.check_image(&plan.guest.image).map_err(|error| Failure::of_error(ExitKind::Input, &error))?;
     if !plan.environments.iter().any(|environment| environment.name == plan.baseline) {
         return Err(Failure::input(format!(
             "{name}: the baseline `{}` is not among the plan's environments",
@@ -64,7 +64,7 @@ pub fn check_host(plan: Plan, facts: &HostFacts) -> Result<Plan, Failure> {
         let message =
             format!("the plan confines guests to CPU {cpu}, which is not one that weigh may use here");
         let usable = facts.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        return Err(Failure::new(Kind::NoSuchCpu, message)
+        return Err(Failure::new(ExitKind::NoSuchCpu, message)
             .hint(format!("usable CPUs: {usable}; make a plan with --cpus that every host has")));
     }
     match plan.guest.memory_bytes.filter(|bytes| *bytes > facts.memory_bytes) {

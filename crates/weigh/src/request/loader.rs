@@ -1,6 +1,6 @@
 //! Decides where load generators run.
 
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::HostView;
 use weigh_model::EnvironmentSpec;
 use weigh_platforms::loader::RemoteMachine;
@@ -39,7 +39,7 @@ pub fn check(machine: Option<&RemoteMachine>, serves: bool) -> Result<(), Failur
 pub fn make_explicit(machine: &RemoteMachine, host: &mut dyn HostView) -> Result<EnvironmentSpec, Failure> {
     let explicit = host.make_loader_explicit(machine)?.map_err(|error| {
         let message = format!("{} cannot run load generators", machine.name());
-        Failure::new(Kind::Failed, message).because(error)
+        Failure::new(ExitKind::Failed, message).because(error)
     })?;
     host.note(&format!("load generators run on {}, guests get the CPUs of this host", machine.name()));
     Ok(explicit)

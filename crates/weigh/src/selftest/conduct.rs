@@ -1,7 +1,7 @@
 //! Runs the comparisons of a selftest, each through the whole pipeline, and reads their results.
 
 use super::design::{Comparison, Design, Form, SLICED_TIME};
-use crate::error::{Failure, Kind, file_failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -373,5 +373,5 @@ pub fn nothing_measured(conducted: &SelftestResults) -> Failure {
     let unsliced = conducted.sliced.as_ref().and_then(|sliced| sliced.as_ref().err());
     let reason = reason.or(conducted.cut_short.map(str::to_owned));
     let reason = reason.or(unsliced.map(|reason| format!("nothing can be sliced here: {reason}")));
-    Failure::new(Kind::NothingMeasured, "no comparison of the selftest gave a number").maybe_hint(reason)
+    Failure::new(ExitKind::NothingMeasured, "no comparison of the selftest gave a number").maybe_hint(reason)
 }

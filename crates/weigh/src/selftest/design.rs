@@ -1,6 +1,6 @@
 //! The comparisons of a selftest: their plans and their order.
 
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::request::with_control;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
@@ -192,7 +192,7 @@ fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<Environm
 /// but the program, so the time is better spent on more comparisons. The metrics of whole trials
 /// are named as cold, like all metrics without warm-up; in slices the kernel sets itself up first.
 pub fn spin(facts: &HostFacts, form: Form) -> Result<WorkloadPlan, Failure> {
-    let missing = || Failure::new(Kind::Failed, "the workload `spin` is not in the library");
+    let missing = || Failure::new(ExitKind::Failed, "the workload `spin` is not in the library");
     let library = Library::load(&[], &[])?;
     let workload = library.get("spin").map_err(|_| missing())?;
     let chosen = BTreeMap::from([("work".to_string(), vec![WORK.to_string()])]);

@@ -9,7 +9,7 @@
 use super::conduct::{Measured, SelftestRunner, read, slicing};
 use super::design::{Comparison, Form, spin, spinning};
 use super::judgement::is_found;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -321,19 +321,19 @@ impl PlatformsJudgement {
         let (outside, failed) = (with(PlatformVerdict::Outside), with(PlatformVerdict::Failed));
         if failed.len() == self.platforms.len() {
             let reason = self.platforms.iter().find_map(|of| of.failed.first().or(of.unsliced.as_ref()));
-            return Err(Failure::new(Kind::NothingMeasured, "no platform of the selftest gave a number")
+            return Err(Failure::new(ExitKind::NothingMeasured, "no platform of the selftest gave a number")
                 .maybe_hint(reason.cloned().or_else(|| self.cut_short.clone())));
         }
         if !outside.is_empty() {
             let failure = format!("the method does not keep its promises on {}", outside.join(", "));
-            return Err(Failure::new(Kind::Failed, failure).hint(
+            return Err(Failure::new(ExitKind::Failed, failure).hint(
                 "chance does this in one of a thousand selftests: run it again with --long; if it fails again, trust no \
                  verdict on these platforms",
             ));
         }
         if !failed.is_empty() {
             let failure = format!("not measured: {}", failed.join(", "));
-            return Err(Failure::new(Kind::Failed, failure)
+            return Err(Failure::new(ExitKind::Failed, failure)
                 .hint("the table says why; the logs are in the directory of the selftest"));
         }
         Ok(())
@@ -494,7 +494,7 @@ mod tests {
             let judgement = judged(broken);
             assert_eq!(judgement.platforms[0].verdict, PlatformVerdict::Outside, "{}", text(&judgement));
             let failure = judgement.ended().unwrap_err();
-            assert_eq!(failure.kind(), Kind::Failed);
+            assert_eq!(failure.kind(), ExitKind::Failed);
             assert!(text(&judgement).contains("OUTSIDE"));
         }
     }
@@ -525,7 +525,7 @@ mod tests {
             ..PlatformResults::default()
         };
         let judgement = judge(&design(), vec![broken.clone()], None);
-        assert_eq!(judgement.ended().unwrap_err().kind(), Kind::NothingMeasured);
+        assert_eq!(judgement.ended().unwrap_err().kind(), ExitKind::NothingMeasured);
         assert!(text(&judgement).contains("no daemon"));
         let good = PlatformResults {
             platform: "native".into(),
@@ -534,7 +534,7 @@ mod tests {
         };
         let judgement = judge(&design(), vec![good, broken], None);
         let failure = judgement.ended().unwrap_err();
-        assert_eq!(failure.kind(), Kind::Failed);
+        assert_eq!(failure.kind(), ExitKind::Failed);
     }
 
     #[test]

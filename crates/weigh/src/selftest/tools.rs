@@ -5,7 +5,7 @@
 //! kernel that is faster because it does less would invent a cost. So each pair has a requirement,
 //! and a kernel fails it if the whole interval of the ratio lies outside.
 
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{
@@ -286,8 +286,9 @@ impl Pair {
 
 impl Side {
     fn plan(&self, library: &Library, facts: &HostFacts) -> Result<WorkloadPlan, Failure> {
-        let missing =
-            |reason: String| Failure::new(Kind::Failed, format!("the workload {}: {reason}", self.workload));
+        let missing = |reason: String| {
+            Failure::new(ExitKind::Failed, format!("the workload {}: {reason}", self.workload))
+        };
         let workload = library.get(self.workload).map_err(|error| missing(error.to_string()))?;
         let params =
             self.params.iter().map(|(name, value)| ((*name).into(), vec![(*value).into()])).collect();

@@ -3,7 +3,7 @@
 use super::AvailabilityCheck;
 use crate::cli::CommandLine;
 use crate::commands::run::{self, Executed, Execution};
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::LocalHost;
 use crate::request::PlanRequest;
 use crate::{outcome, output, ui};
@@ -118,7 +118,7 @@ fn carry_out(
         record(state, result.as_ref().map(|(reason, _)| *reason));
     })?;
     match result {
-        Err(failure) if failure.kind() == Kind::HostBusy => Err(failure),
+        Err(failure) if failure.kind() == ExitKind::HostBusy => Err(failure),
         Err(failure) => {
             ui::note(&format!("  not run: {}", in_words(&failure)));
             Ok(Ok(()))
@@ -137,7 +137,7 @@ fn record(state: &mut ExperimentState, result: Result<FinishReason, &Failure>) {
     match result {
         // Another run holds the host, which is no fault of the experiment: `weigh resume` measures
         // it.
-        Err(failure) if failure.kind() == Kind::HostBusy => {}
+        Err(failure) if failure.kind() == ExitKind::HostBusy => {}
         Err(failure) => state.not_run = Some(in_words(failure)),
         Ok(reason) => {
             state.not_run = None;
@@ -272,7 +272,7 @@ mod tests {
                 match planned(&experiment, size) {
                     Ok(_) => {}
                     // A paper may have used more CPUs than this host has.
-                    Err(failure) if failure.kind() == Kind::NoSuchCpu => {}
+                    Err(failure) if failure.kind() == ExitKind::NoSuchCpu => {}
                     Err(failure) => panic!("{name} at {size}: {}", in_words(&failure)),
                 }
             }
@@ -283,15 +283,15 @@ mod tests {
     fn a_run_that_failed_is_left_and_one_that_was_resumed_is_shown() {
         let fault = |kind| Failure::new(kind, "the platform is away");
         let mut state = ExperimentState::default();
-        record(&mut state, Err(&fault(Kind::HostBusy)));
+        record(&mut state, Err(&fault(ExitKind::HostBusy)));
         assert!(state.is_left() && state.not_run.is_none());
-        record(&mut state, Err(&fault(Kind::Failed)));
+        record(&mut state, Err(&fault(ExitKind::Failed)));
         assert!(!state.is_left(), "there is no run to resume: {state:?}");
         state.run = Some("table-1".into());
         assert!(state.is_left() && state.not_run.is_some());
         record(&mut state, Ok(FinishReason::Interrupted));
         assert!(state.is_left() && state.not_run.is_none());
-        record(&mut state, Err(&fault(Kind::Failed)));
+        record(&mut state, Err(&fault(ExitKind::Failed)));
         record(&mut state, Ok(FinishReason::Blocks));
         assert!(state.done && !state.is_left() && state.not_run.is_none());
     }

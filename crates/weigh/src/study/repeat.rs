@@ -1,7 +1,7 @@
 //! Finds the command that measures a run again, for a study.
 
 use super::measure::request;
-use crate::error::{Failure, Kind};
+use crate::error::{ExitKind, Failure};
 use crate::host::NoHost;
 use std::path::PathBuf;
 use weigh_model::{Plan, WorkloadPlan};
@@ -74,7 +74,7 @@ fn plan_again(plan: &Plan, command: Command, arguments: &[String]) -> Result<Opt
     words.extend_from_slice(arguments);
     match request(&words).and_then(|request| request.plan(&mut NoHost::Anywhere)) {
         Ok(made) => Ok(Some(made)),
-        Err(failure) if failure.kind() == Kind::NoSuchCpu => Ok(None),
+        Err(failure) if failure.kind() == ExitKind::NoSuchCpu => Ok(None),
         Err(failure) => Err(unrepeatable(&failure.to_string()).hint(
             "if it has a workload of your own, give its manifest by --workload FILE; `weigh run --plan RUN/plan.json` repeats the run exactly",
         )),

@@ -12,7 +12,7 @@ const KEPT: usize = 1024;
 
 /// The operations on files: the flow operations of the personality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileOperation {
     Create,
     Open,
     Write,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Delete,
 }
 
-impl Kind {
+impl FileOperation {
     /// The names of the kinds, in the order of their numbers.
     pub(super) const NAMES: [&str; 8] =
         ["create", "open", "write", "append", "read", "close", "stat", "delete"];
@@ -36,7 +36,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new() -> Self {
-        Self { histograms: Mutex::new(vec![latencies(); Kind::NAMES.len()]) }
+        Self { histograms: Mutex::new(vec![latencies(); FileOperation::NAMES.len()]) }
     }
 
     /// The histograms, one per kind.
@@ -44,7 +44,7 @@ impl Record {
         self.histograms.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, latencies: &mut Vec<(Kind, u64)>) {
+    fn add(&self, latencies: &mut Vec<(FileOperation, u64)>) {
         let mut histograms = self.histograms.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, latency_ns) in latencies.drain(..) {
             histograms[kind as usize].saturating_record(latency_ns);
@@ -56,7 +56,7 @@ impl Record {
 pub(super) struct Recorder<'a> {
     record: &'a Record,
     window: &'a Window,
-    latencies: Vec<(Kind, u64)>,
+    latencies: Vec<(FileOperation, u64)>,
     /// Bytes that measured operations moved.
     pub(super) bytes: u64,
 }
@@ -69,7 +69,7 @@ impl<'a> Recorder<'a> {
     /// Times one operation, whose second result is the bytes that it moved.
     pub(super) fn time<T>(
         &mut self,
-        kind: Kind,
+        kind: FileOperation,
         operation: impl FnOnce() -> std::io::Result<(T, u64)>,
     ) -> std::io::Result<T> {
         let start_ns = now_ns();
@@ -79,7 +79,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Counts an operation that took from `start_ns` to `end_ns`.
-    pub(super) fn note(&mut self, kind: Kind, start_ns: u64, end_ns: u64, bytes: u64) {
+    pub(super) fn note(&mut self, kind: FileOperation, start_ns: u64, end_ns: u64, bytes: u64) {
         if self.window.completed(end_ns) == Stage::Measured {
             self.bytes += bytes;
             self.latencies.push((kind, end_ns.saturating_sub(start_ns)));

@@ -1,7 +1,7 @@
 //! One thread of the file server: the loop of Filebench's personality.
 
 use super::content::{self, Content, Identity, PAGE};
-use super::record::{Kind, Record, Recorder};
+use super::record::{FileOperation, Record, Recorder};
 use super::tree::{ExistingFile, Sizes, Tree};
 use crate::clock::now_ns;
 use crate::kernel::KernelError;
@@ -21,12 +21,12 @@ pub(super) struct Load<'a> {
     pub(super) append_bytes: u64,
     pub(super) io_bytes: u64,
     pub(super) seed: u64,
-    pub(super) found: &'a Found,
+    pub(super) found: &'a CheckCounts,
 }
 
 /// What the checks found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct CheckCounts {
     /// Files that were read whole.
     pub(super) read: AtomicU64,
     /// Files that ended too early.
@@ -81,8 +81,9 @@ impl Thread<'_> {
         let bytes = self.load.sizes.draw(&mut self.random);
         let path = self.load.tree.path(file);
         let create = || Ok((OpenOptions::new().write(true).create_new(true).open(path)?, 0));
-        let mut open = self.recorder.time(Kind::Create, create).map_err(self.failed("create", file))?;
-        self.write(Kind::Write, &mut open, file, (0, bytes))?;
+        let mut open =
+            self.recorder.time(FileOperation::Create, create).map_err(self.failed("create", file))?;
+        self.write(FileOperation::Write, &mut open, file, (0, bytes))?;
         self.close(open);
         self.load.tree.put_file(ExistingFile { file, bytes });
         Ok(())
@@ -94,8 +95,9 @@ impl Thread<'_> {
         let bytes = below(&mut self.random, self.load.append_bytes as usize) as u64 + 1;
         let path = self.load.tree.path(known.file);
         let open = || Ok((OpenOptions::new().append(true).open(path)?, 0));
-        let mut open = self.recorder.time(Kind::Open, open).map_err(self.failed("open", known.file))?;
-        self.write(Kind::Append, &mut open, known.file, (known.bytes, bytes))?;
+        let mut open =
+            self.recorder.time(FileOperation::Open, open).map_err(self.failed("open", known.file))?;
+        self.write(FileOperation::Append, &mut open, known.file, (known.bytes, bytes))?;
         self.close(open);
         self.load.tree.put_file(ExistingFile { bytes: known.bytes + bytes, ..known });
         Ok(())
@@ -106,7 +108,8 @@ impl Thread<'_> {
         let known = self.load.tree.take_file(&mut self.random);
         let path = self.load.tree.path(known.file);
         let open = || Ok((File::open(path)?, 0));
-        let mut open = self.recorder.time(Kind::Open, open).map_err(self.failed("open", known.file))?;
+        let mut open =
+            self.recorder.time(FileOperation::Open, open).map_err(self.failed("open", known.file))?;
         self.read_whole(&mut open, known)?;
         self.close(open);
         self.load.tree.put_file(known);
@@ -117,7 +120,7 @@ impl Thread<'_> {
         let known = self.load.tree.take_file(&mut self.random);
         let path = self.load.tree.path(known.file);
         let delete = || Ok((std::fs::remove_file(path)?, 0));
-        self.recorder.time(Kind::Delete, delete).map_err(self.failed("delete", known.file))?;
+        self.recorder.time(FileOperation::Delete, delete).map_err(self.failed("delete", known.file))?;
         self.load.tree.put_name(known.file);
         Ok(())
     }
@@ -126,7 +129,7 @@ impl Thread<'_> {
         let known = self.load.tree.take_file(&mut self.random);
         let path = self.load.tree.path(known.file);
         let stat = || Ok((std::fs::metadata(path)?, 0));
-        let there = self.recorder.time(Kind::Stat, stat).map_err(self.failed("stat", known.file))?;
+        let there = self.recorder.time(FileOperation::Stat, stat).map_err(self.failed("stat", known.file))?;
         count(&self.load.found.sizes);
         if there.len() != known.bytes {
             count(&self.load.found.wrong_sizes);
@@ -139,14 +142,14 @@ impl Thread<'_> {
     /// latency.
     fn write(
         &mut self,
-        kind: Kind,
+        kind: FileOperation,
         open: &mut File,
         file: Identity,
         (mut place, mut left): (u64, u64),
     ) -> Result<(), KernelError> {
         let (mut spent_ns, moved) = (0, left);
         while left > 0 {
-            let length = if kind == Kind::Append { left } else { left.min(self.load.io_bytes) };
+            let length = if kind == FileOperation::Append { left } else { left.min(self.load.io_bytes) };
             let bytes = self.content.of(file, place, length);
             let start_ns = now_ns();
             let written = open.write_all(bytes);
@@ -178,7 +181,7 @@ impl Thread<'_> {
             place += length as u64;
         }
         let end_ns = now_ns();
-        self.recorder.note(Kind::Read, end_ns.saturating_sub(spent_ns), end_ns, known.bytes);
+        self.recorder.note(FileOperation::Read, end_ns.saturating_sub(spent_ns), end_ns, known.bytes);
         count(&self.load.found.read);
         if short {
             count(&self.load.found.short);
@@ -191,7 +194,7 @@ impl Thread<'_> {
     fn close(&mut self, open: File) {
         let start_ns = now_ns();
         drop(open);
-        self.recorder.note(Kind::Close, start_ns, now_ns(), 0);
+        self.recorder.note(FileOperation::Close, start_ns, now_ns(), 0);
     }
 
     fn failed(&self, verb: &str, file: Identity) -> impl FnOnce(std::io::Error) -> KernelError + use<> {

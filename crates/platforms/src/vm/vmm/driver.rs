@@ -28,7 +28,7 @@ const IMPLIES: &[(&str, &str)] = &[
 ];
 
 /// What distinguishes one monitor from another.
-pub(crate) struct Kind {
+pub(crate) struct MonitorKind {
     /// How to talk to it.
     pub(crate) monitor: &'static dyn Monitor,
     /// Its description; the name is also the program's.
@@ -38,10 +38,10 @@ pub(crate) struct Kind {
 }
 
 /// The platform of one monitor.
-pub struct Vmm(&'static Kind);
+pub struct Vmm(&'static MonitorKind);
 
 impl Vmm {
-    pub(crate) const fn new(kind: &'static Kind) -> Self {
+    pub(crate) const fn new(kind: &'static MonitorKind) -> Self {
         Self(kind)
     }
 

@@ -1,6 +1,6 @@
 //! A monitor's fault is reported, the monitor is ended, and it is not taken for a machine.
 
-use super::{KINDS, Kind, Place};
+use super::{KINDS, Place, TestedMonitor};
 use crate::common::Bench;
 use crate::common::victim::{Killed, kill_and_sweep};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ fn faults_are_reported() {
     }
 }
 
-fn launch_fails(bench: &Bench, kind: &'static Kind, fault: &str) -> String {
+fn launch_fails(bench: &Bench, kind: &'static TestedMonitor, fault: &str) -> String {
     let place = Place::new(kind, fault);
     let started = Instant::now();
     let Err(error) = bench.launch(&place.request(bench)) else { panic!("{fault}: it starts") };

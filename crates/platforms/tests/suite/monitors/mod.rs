@@ -15,7 +15,7 @@ use weigh_platforms::GuestRequest;
 
 /// A monitor: the platform's name, and the requests that boot a machine, load a saved one, freeze,
 /// save and end it, each of which can have a fault.
-struct Kind {
+struct TestedMonitor {
     name: &'static str,
     boot: &'static [&'static str],
     load: &'static [&'static str],
@@ -24,9 +24,9 @@ struct Kind {
     end: &'static [&'static str],
 }
 
-const KINDS: &[Kind] = &[FIRECRACKER, CLOUD_HYPERVISOR];
+const KINDS: &[TestedMonitor] = &[FIRECRACKER, CLOUD_HYPERVISOR];
 
-const FIRECRACKER: Kind = Kind {
+const FIRECRACKER: TestedMonitor = TestedMonitor {
     name: "firecracker",
     boot: &["PUT /machine-config", "PUT /boot-source", "PUT /vsock", "PUT /actions", "GET /machine-config"],
     load: &["PUT /snapshot/load", "GET /machine-config", "PATCH /vm"],
@@ -35,7 +35,7 @@ const FIRECRACKER: Kind = Kind {
     end: &[],
 };
 
-const CLOUD_HYPERVISOR: Kind = Kind {
+const CLOUD_HYPERVISOR: TestedMonitor = TestedMonitor {
     name: "cloud-hypervisor",
     boot: &["PUT /api/v1/vm.create", "PUT /api/v1/vm.boot", "GET /api/v1/vm.info"],
     load: &["PUT /api/v1/vm.restore", "GET /api/v1/vm.info", "PUT /api/v1/vm.resume"],
@@ -55,11 +55,11 @@ fn fake_monitor() {
 struct Place {
     base: tempfile::TempDir,
     program: Program,
-    kind: &'static Kind,
+    kind: &'static TestedMonitor,
 }
 
 impl Place {
-    fn new(kind: &'static Kind, fault: &str) -> Self {
+    fn new(kind: &'static TestedMonitor, fault: &str) -> Self {
         let base = tempfile::tempdir_in(crate::common::processes::place()).unwrap();
         let program = Program::new(base.path(), kind.name, fault, crate::static_probe::path());
         // Nothing executes it; its name contains its release.
@@ -73,7 +73,7 @@ impl Place {
     }
 
     /// Also makes a run that has the host to itself.
-    fn with_bench(kind: &'static Kind, test: &str) -> (Self, Bench) {
+    fn with_bench(kind: &'static TestedMonitor, test: &str) -> (Self, Bench) {
         (Self::new(kind, ""), Bench::alone(test))
     }
 
