@@ -16,13 +16,13 @@ static FACTOR: AtomicU32 = AtomicU32::new(1);
 /// The factor is malformed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{VARIABLE} is `{0}`, not a whole number from 1 to {LARGEST} followed by `x`, as in 10x")]
-pub struct NoFactor(String);
+pub struct MalformedFactor(String);
 
 /// Scales all deadlines of this process by what the user wrote, as `10x` or `10`.
 ///
 /// # Errors
-/// [`NoFactor`] if it is no whole number from 1 to 100.
-pub fn set(text: &str) -> Result<(), NoFactor> {
+/// [`MalformedFactor`] if it is no whole number from 1 to 100.
+pub fn set(text: &str) -> Result<(), MalformedFactor> {
     FACTOR.store(parse(text)?, Ordering::Relaxed);
     Ok(())
 }
@@ -32,11 +32,11 @@ pub fn scaled(deadline: Duration) -> Duration {
     deadline.saturating_mul(FACTOR.load(Ordering::Relaxed))
 }
 
-fn parse(text: &str) -> Result<u32, NoFactor> {
+fn parse(text: &str) -> Result<u32, MalformedFactor> {
     let digits = text.trim().strip_suffix('x').unwrap_or(text.trim());
     match digits.parse() {
         Ok(factor @ 1..=LARGEST) => Ok(factor),
-        _ => Err(NoFactor(text.into())),
+        _ => Err(MalformedFactor(text.into())),
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(parse("1"), Ok(1));
         assert_eq!(parse(" 100x "), Ok(100));
         for wrong in ["", "x", "0x", "101x", "-1", "2.5x", "10xx", "ten"] {
-            assert_eq!(parse(wrong), Err(NoFactor(wrong.into())), "{wrong}");
+            assert_eq!(parse(wrong), Err(MalformedFactor(wrong.into())), "{wrong}");
         }
         let message = parse("2.5x").unwrap_err().to_string();
         assert!(message.starts_with("WEIGH_DEADLINES is `2.5x`"), "{message}");

@@ -228,7 +228,7 @@ impl Sensors for Observer {
         let energy = self.energy.as_ref().and_then(|energy| energy.meter.read());
         let reading = self.read(&observed, loader.as_ref());
         if let Some(softirq_ns) = reading.softirq_ns() {
-            self.baseline.rested(reading.at_ns, softirq_ns);
+            self.baseline.window_began(reading.at_ns, softirq_ns);
         }
         let sensors_ns = thread_cpu_ns() - started;
         let begun = OpenWindow { energy, reading, counters, loader, neighbours, sensors_ns };
@@ -244,7 +244,7 @@ impl Sensors for Observer {
             let loader = begun.loader.as_ref();
             let reading = self.read(&observed, loader);
             if let Some(softirq_ns) = reading.softirq_ns() {
-                self.baseline.worked(reading.at_ns, softirq_ns);
+                self.baseline.window_ended(reading.at_ns, softirq_ns);
             }
             let neighbours = self.read_neighbours(&observed.used);
             let window_ns = reading.at_ns - begun.reading.at_ns;

@@ -17,7 +17,7 @@ pub(crate) struct SoftirqBaseline {
 
 impl SoftirqBaseline {
     /// Records the total softirq time when a window begins: the host has rested since the last one.
-    pub(crate) fn rested(&mut self, at_ns: u64, softirq_ns: u64) {
+    pub(crate) fn window_began(&mut self, at_ns: u64, softirq_ns: u64) {
         let Some((since_ns, before_ns)) = self.ended.take() else { return };
         self.rested.0 += at_ns.saturating_sub(since_ns);
         self.rested.1 += softirq_ns.saturating_sub(before_ns);
@@ -30,7 +30,7 @@ impl SoftirqBaseline {
 
     /// Records the total softirq time when a window ends. Of windows that overlap the last end
     /// counts.
-    pub(crate) fn worked(&mut self, at_ns: u64, softirq_ns: u64) {
+    pub(crate) fn window_ended(&mut self, at_ns: u64, softirq_ns: u64) {
         self.ended = Some((at_ns, softirq_ns));
     }
 
@@ -52,12 +52,12 @@ mod tests {
         let mut baseline = SoftirqBaseline::default();
         let (mut at, mut total) = (0, 0);
         for (rest, softirq) in rests {
-            baseline.rested(at, total);
+            baseline.window_began(at, total);
             (at, total) = (at + S, total + S);
-            baseline.worked(at, total);
+            baseline.window_ended(at, total);
             (at, total) = (at + rest, total + softirq);
         }
-        baseline.rested(at, total);
+        baseline.window_began(at, total);
         baseline
     }
 
@@ -79,9 +79,9 @@ mod tests {
     #[test]
     fn windows_that_overlap_leave_no_rest_between_them() {
         let mut baseline = SoftirqBaseline::default();
-        baseline.worked(0, 0);
-        baseline.rested(2 * S, S / 50);
-        baseline.rested(4 * S, S / 50);
+        baseline.window_ended(0, 0);
+        baseline.window_began(2 * S, S / 50);
+        baseline.window_began(4 * S, S / 50);
         assert_eq!(baseline.above(S, S), S - S / 100, "the second began while the first was open");
     }
 }

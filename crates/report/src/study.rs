@@ -98,7 +98,7 @@ pub struct ExperimentReport {
     /// Why none of it was run here, if so.
     pub not_run: Option<String>,
     /// Substitutes: the original, and what is measured here instead.
-    pub instead: Vec<Instead>,
+    pub instead: Vec<Replacement>,
     /// The arms, which are columns: those of the paper in its order, then those of today's
     /// platforms.
     pub arms: Vec<ArmReport>,
@@ -115,7 +115,7 @@ pub struct ExperimentReport {
 
 /// A program that is measured instead of another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Instead {
+pub struct Replacement {
     /// The program of the paper.
     pub original: String,
     /// The program that is measured here.
@@ -276,7 +276,7 @@ pub struct ClaimReport {
     /// The result of the check.
     pub grade: ClaimGrade,
     /// The ratios that were checked, each with its interval.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<CheckedRatio>,
 }
 
 /// The result of a claim.
@@ -294,7 +294,7 @@ pub enum ClaimGrade {
 
 /// A ratio that a claim was checked on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct CheckedRatio {
     /// Its name, such as `nat tcp-rr / native tcp-rr` or `docker overhead of pxz`.
     pub what: String,
     /// The ratio, or the overhead as a fraction if `is_overhead`.

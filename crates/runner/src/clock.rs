@@ -230,7 +230,7 @@ pub(crate) fn check_shared(awake: Awake, runs: &[Timed]) -> ClockCheck {
 /// Checks a guest that reports no time: its durations are the host's own and include the way to the
 /// guest. A command that reports a longer duration than the time between request and answer has a
 /// wrong clock all the same.
-pub(crate) fn taken_here(runs: &[Timed]) -> ClockCheck {
+pub(crate) fn check_host_durations(runs: &[Timed]) -> ClockCheck {
     let whole = runs.iter().map(|run| Timed { guest_ns: run.bracket_ns, ..*run });
     let misfit_ns = worst_misfit_ns(&whole.collect::<Vec<_>>(), 0);
     ClockCheck {

@@ -75,7 +75,7 @@ impl GuestClock {
         runs: &[Timed],
     ) -> Result<Option<ClockCheck>, SessionError> {
         if self == Self::HostTimed {
-            return Ok(Some(clock::taken_here(runs)));
+            return Ok(Some(clock::check_host_durations(runs)));
         }
         let (Some(start), Some(end)) = (start, self.exchange(session)?) else { return Ok(None) };
         let mut awake = Awake { start, end };

@@ -33,7 +33,7 @@ struct Found {
     /// Unequal environments, which end the run when all environments have been checked.
     unequal: Vec<UnequalEnvironment>,
     /// The observations that decide about slices.
-    slices: slices::Seen,
+    slices: slices::SliceObservations,
 }
 
 /// One run of a workload.
@@ -328,7 +328,7 @@ impl Runner<'_> {
             watch
         });
         let (outcome, end) = instance.awake(|guest| match &server {
-            Some(server) => server.once(guest, &input, watch.as_mut()),
+            Some(server) => server.run_unmeasured(guest, &input, watch.as_mut()),
             None => commands.once_staged(guest.session(), watch.as_mut()),
         });
         drop(watch);

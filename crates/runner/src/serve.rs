@@ -140,7 +140,7 @@ impl ServerWorkload<'_> {
 
     /// Runs the load once, unmeasured, with its server and all set-up and tear-down. If the rate is
     /// still to be found, the load saturates the server.
-    pub(crate) fn once(
+    pub(crate) fn run_unmeasured(
         &self,
         guest: &mut dyn Guest,
         input: &TrialInput,
@@ -286,7 +286,7 @@ impl ServerWorkload<'_> {
     ) -> Result<(), Failure> {
         let Some(fill) = self.questions(served).1 else { return Ok(()) };
         let deadline = staging::setup_deadline(&self.workload.staging);
-        let filled = outside.around(loader.session(), &outside.command_of(fill), deadline);
+        let filled = outside.run_unread(loader.session(), &outside.command_of(fill), deadline);
         filled.map_err(|failure| failure.during("filling the server"))
     }
 
@@ -319,7 +319,7 @@ impl ServerWorkload<'_> {
 /// which cannot be wrong, but what it reports can be.
 fn check_durations(measured: Measured) -> Result<Measured, Failure> {
     let runs: Vec<_> = measured.iterations.iter().map(timed).collect();
-    match clock::taken_here(&runs) {
+    match clock::check_host_durations(&runs) {
         check if check.state == ClockState::Wrong => Err(Failure::new(
             FailureKind::Check,
             format!(

@@ -257,7 +257,7 @@ impl Runner<'_> {
             }
             Started::Footprint { guests, duplicates } => {
                 let plan = FootprintPlan { environment, guests, duplicates, deadline };
-                footprint::weigh(pool, recipe, plan, self.interrupt)
+                footprint::measure_footprint(pool, recipe, plan, self.interrupt)
             }
             Started::Churn { concurrency, guests } => {
                 guest_pool::churn(pool, environment, &recipe, concurrency, guests)

@@ -202,7 +202,7 @@ impl<'a> WorkloadCommands<'a> {
         }
         let Some(setup) = &self.setup else { return Ok(()) };
         let deadline = staging::setup_deadline(&workload.staging);
-        self.around(session, setup, deadline).map_err(|failure| failure.during("the set-up"))
+        self.run_unread(session, setup, deadline).map_err(|failure| failure.during("the set-up"))
     }
 
     /// Runs the tear-down after the last run of a trial, whatever its outcome, because the guest
@@ -214,7 +214,7 @@ impl<'a> WorkloadCommands<'a> {
     ) -> Result<R, Failure> {
         let Some(teardown) = self.teardown.as_ref().filter(|_| !session.is_lost()) else { return outcome };
         let deadline = staging::setup_deadline(&self.workload.staging);
-        let torn_down = self.around(session, teardown, deadline);
+        let torn_down = self.run_unread(session, teardown, deadline);
         let torn_down = torn_down.map_err(|failure| failure.during("the tear-down"));
         outcome.and_then(|value| torn_down.map(|()| value))
     }
@@ -225,7 +225,7 @@ impl<'a> WorkloadCommands<'a> {
         session: &mut Session,
         watch: Option<&mut Watch<'_>>,
     ) -> Result<(Iteration, Completed), Failure> {
-        let outcome = self.set_up(session).and_then(|()| self.once(session, watch));
+        let outcome = self.set_up(session).and_then(|()| self.run_iteration(session, watch));
         self.torn_down(session, outcome)
     }
 
@@ -237,7 +237,7 @@ impl<'a> WorkloadCommands<'a> {
         let clock = context.clock;
         let start = clock.exchange(context.session).map_err(|error| Failure::lost(&error))?;
         for _ in 0..if context.warm_up { self.workload.warmup } else { 0 } {
-            self.once(context.session, None).map_err(|failure| failure.during("in the warm-up"))?;
+            self.run_iteration(context.session, None).map_err(|failure| failure.during("in the warm-up"))?;
             progress.warm_ups += 1;
         }
         progress.warm = true;
@@ -267,7 +267,7 @@ impl<'a> WorkloadCommands<'a> {
         }
         for number in 0..self.workload.iterations {
             let watch = window_each.then_some(&mut context.watch);
-            let (iteration, completed) = self.once(context.session, watch)?;
+            let (iteration, completed) = self.run_iteration(context.session, watch)?;
             iterations.push(iteration);
             let held = context.log.hold(&format!("{}, iteration {number}", context.label), &completed);
             progress.log_error = progress.log_error.take().or(held.err());
@@ -290,18 +290,18 @@ impl<'a> WorkloadCommands<'a> {
 
     /// Runs one iteration: preparation, the command, clean-up. The clean-up also runs after a
     /// failed command, because the guest goes on to other workloads.
-    pub(crate) fn once(
+    pub(crate) fn run_iteration(
         &self,
         session: &mut Session,
         watch: Option<&mut Watch<'_>>,
     ) -> Result<(Iteration, Completed), Failure> {
         if let Some(prepare) = &self.prepare {
-            self.around(session, prepare, self.deadline)
+            self.run_unread(session, prepare, self.deadline)
                 .map_err(|failure| failure.during("the preparation"))?;
         }
         let measured = self.watched(session, watch);
         if let (Some(cleanup), false) = (&self.cleanup, session.is_lost()) {
-            let cleaned = self.around(session, cleanup, self.deadline);
+            let cleaned = self.run_unread(session, cleanup, self.deadline);
             let cleaned = cleaned.map_err(|failure| failure.during("the clean-up"));
             if measured.is_ok() {
                 cleaned?;
@@ -311,7 +311,7 @@ impl<'a> WorkloadCommands<'a> {
     }
 
     /// Runs a command whose output is not read.
-    pub(crate) fn around(
+    pub(crate) fn run_unread(
         &self,
         session: &mut Session,
         command: &Command,

@@ -5,7 +5,7 @@ use crate::study::{Claim, Quantity};
 use crate::values::{Measured, Unavailable, number, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
-use weigh_report::study::{ClaimGrade, ClaimReport, Seen};
+use weigh_report::study::{CheckedRatio, ClaimGrade, ClaimReport};
 use weigh_stats::{Bound, FamilySize, Grade, Ratio};
 
 /// Grades a claim, with every ratio that decided it.
@@ -23,7 +23,7 @@ pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     };
     // Two bounds of one ratio would list it twice.
     let mut known = BTreeSet::new();
-    seen.retain(|one: &Seen| known.insert(one.what.clone()));
+    seen.retain(|one: &CheckedRatio| known.insert(one.what.clone()));
     let grade = match graded {
         Ok(grades) => ClaimGrade::Checked(Grade::all(grades)),
         Err(_) if any_differs() => ClaimGrade::Checked(Grade::Differs),
@@ -62,7 +62,7 @@ fn grade_condition(
     measured: &Measured<'_>,
     condition: &Condition,
     together: usize,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<CheckedRatio>,
 ) -> Result<Grade, Unavailable> {
     let family = FamilySize { holds: 1, differs: together };
     let Some(every) = condition.every() else { return grade_at_point(measured, condition, family, seen) };
@@ -82,7 +82,7 @@ fn grade_at_point(
     measured: &Measured<'_>,
     condition: &Condition,
     family: FamilySize,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<CheckedRatio>,
 ) -> Result<Grade, Unavailable> {
     match grade_intervals(measured, condition, family, seen) {
         Err(Unavailable::TooFewBlocks) => Ok(Grade::Undecided { blocks: None }),
@@ -94,7 +94,7 @@ fn grade_intervals(
     measured: &Measured<'_>,
     condition: &Condition,
     family: FamilySize,
-    seen: &mut Vec<Seen>,
+    seen: &mut Vec<CheckedRatio>,
 ) -> Result<Grade, Unavailable> {
     match condition {
         Condition::Ratio { left, relation, factor, right } => {
@@ -133,7 +133,7 @@ fn grade_intervals(
             let found = measured.share(&values, statistic_of(quantity))?;
             // Measured shares are fractions.
             let (low, high) = found.ends();
-            seen.push(Seen {
+            seen.push(CheckedRatio {
                 what: format!("{of}, per cent"),
                 estimate: found.estimate() * 100.0,
                 low: low * 100.0,
@@ -197,14 +197,14 @@ fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Op
     found.map(Some).ok_or_else(missing)
 }
 
-fn of_ratio(what: String, ratio: &Ratio) -> Seen {
+fn of_ratio(what: String, ratio: &Ratio) -> CheckedRatio {
     let (low, high) = ratio.ends();
-    Seen { what, estimate: ratio.estimate(), low, high, is_overhead: false, n: ratio.n() }
+    CheckedRatio { what, estimate: ratio.estimate(), low, high, is_overhead: false, n: ratio.n() }
 }
 
-fn of_overhead(of: &Term, ratio: &Ratio) -> Seen {
+fn of_overhead(of: &Term, ratio: &Ratio) -> CheckedRatio {
     let effect = ratio.effect();
-    Seen {
+    CheckedRatio {
         what: overhead_term(of),
         estimate: effect.estimate,
         low: effect.low,

@@ -40,6 +40,6 @@ pub use overhead::PublishedOverhead;
 pub use reanalyse::{LogError, Reanalysed, reanalyse};
 pub use redraw::report_of_directory;
 pub use study::{
-    Arm, Claim, Command, Experiment, Form, Instead, Measurand, Measure, Origin, Place, Published,
-    PublishedValue, Quantity, Reach, Reanalyse, Spread, Statistic, Study, View,
+    Arm, Claim, Command, Experiment, Form, Measurand, Measure, Origin, Place, Published, PublishedValue,
+    Quantity, Reach, Reanalyse, Replacement, Spread, Statistic, Study, View,
 };

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
 use weigh_report::Report;
 use weigh_report::study::{
-    ArmReport, ExperimentReport, Instead, MeasuredNumber, PublishedNumber, RowReport, StudyCell, StudyReport,
-    ViewForm, ViewReport,
+    ArmReport, ExperimentReport, MeasuredNumber, PublishedNumber, Replacement, RowReport, StudyCell,
+    StudyReport, ViewForm, ViewReport,
 };
 use weigh_stats::{Interval, Ratio, Summary};
 use weigh_store::RunDirectory;
@@ -110,7 +110,7 @@ impl ExperimentRun<'_> {
         };
         let baseline = self.columns.iter().position(|column| column.id == experiment.baseline).unwrap_or(0);
         let instead =
-            |one: &study::Instead| Instead { original: one.original.clone(), here: one.here.clone() };
+            |one: &study::Replacement| Replacement { original: one.original.clone(), here: one.here.clone() };
         ExperimentReport {
             name: experiment.name.clone(),
             title: experiment.title.clone(),

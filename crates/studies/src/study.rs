@@ -42,7 +42,7 @@ pub struct Experiment {
     /// The command that measures it here.
     pub measure: Measure,
     /// The programs that weigh uses instead of the study's.
-    pub instead: Vec<Instead>,
+    pub instead: Vec<Replacement>,
     /// The platforms, in the paper's order.
     pub arms: Vec<Arm>,
     /// The quantities, in the paper's order.
@@ -114,7 +114,7 @@ impl Command {
 
 /// A program of the study, and the one that weigh uses instead.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Instead {
+pub struct Replacement {
     /// The program of the study.
     pub original: String,
     /// The program used here.

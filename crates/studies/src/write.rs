@@ -1,7 +1,7 @@
 //! Writing a study as the text of one file.
 
 use crate::study::{
-    Arm, Claim, Experiment, Instead, Measure, Origin, Place, Published, Quantity, Reanalyse, Spread,
+    Arm, Claim, Experiment, Measure, Origin, Place, Published, Quantity, Reanalyse, Replacement, Spread,
     Statistic, Study, View,
 };
 use serde::Serialize;
@@ -94,7 +94,7 @@ impl Measure {
     }
 }
 
-impl Instead {
+impl Replacement {
     fn write(&self, out: &mut Writer) {
         out.header("[[experiment.instead]]");
         out.line("original", &self.original);

@@ -122,7 +122,7 @@ async fn serve(
 
 /// What a program said.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct ProgramOutput {
     /// When the first of its standard output arrived, host's monotonic clock, nanoseconds.
     pub(super) output_ns: Option<u64>,
     /// Its standard output.
@@ -134,7 +134,10 @@ pub(super) struct Said {
 }
 
 /// Gives a program its input and reads its output to the end, or to the most that it may print.
-pub(super) async fn program(attached: impl AsyncRead + AsyncWrite, request: &ExecRequest<'_>) -> Said {
+pub(super) async fn program(
+    attached: impl AsyncRead + AsyncWrite,
+    request: &ExecRequest<'_>,
+) -> ProgramOutput {
     let (mut output, mut stdin) = split(attached);
     let inward = async {
         if let Some(input) = request.input {
@@ -144,7 +147,7 @@ pub(super) async fn program(attached: impl AsyncRead + AsyncWrite, request: &Exe
         }
     };
     let outward = async {
-        let (mut said, mut error) = (Said::default(), Vec::new());
+        let (mut said, mut error) = (ProgramOutput::default(), Vec::new());
         'all: while let Ok((stream, mut left)) = frame(&mut output).await {
             while let Some(piece) = piece(&mut output, &mut left).await {
                 match stream {

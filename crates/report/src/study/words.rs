@@ -1,6 +1,6 @@
 //! The numbers and grades of cells, typed, the same in every format.
 
-use super::{ClaimGrade, MeasuredNumber, PublishedNumber, RowReport, Seen, StudyCell};
+use super::{CheckedRatio, ClaimGrade, MeasuredNumber, PublishedNumber, RowReport, StudyCell};
 use crate::document::{Entry, Piece, Tone};
 use crate::quantity::{Effect, Quantity, Scale};
 use weigh_model::{Better, Unit};
@@ -186,8 +186,8 @@ fn printed(value: f64) -> Quantity {
 }
 
 /// A ratio that a claim was checked on, with its interval and its number of blocks.
-pub(super) fn seen(seen: &Seen) -> String {
-    let Seen { estimate, low, high, .. } = *seen;
+pub(super) fn seen(seen: &CheckedRatio) -> String {
+    let CheckedRatio { estimate, low, high, .. } = *seen;
     let numbers = if seen.is_overhead {
         Effect::new(estimate, low, high).to_string()
     } else {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_ratio_has_its_interval_and_its_blocks() {
-        let of = |is_overhead| Seen {
+        let of = |is_overhead| CheckedRatio {
             what: "docker / native".into(),
             estimate: 1.04,
             low: 1.02,
@@ -240,7 +240,7 @@ mod tests {
         };
         assert_eq!(seen(&of(false)), "docker / native 1.04 [1.02, 1.06], n 12");
         assert_eq!(
-            seen(&Seen { estimate: 0.04, low: 0.02, high: 0.06, ..of(true) }),
+            seen(&CheckedRatio { estimate: 0.04, low: 0.02, high: 0.06, ..of(true) }),
             "docker / native +4.0 % [+2.0, +6.0], n 12"
         );
     }

@@ -237,10 +237,10 @@ fn a_clock_without_elapsed_time_has_no_rate() {
 #[test]
 fn a_guest_without_a_clock_is_timed_by_the_host_and_cannot_exceed_it() {
     let run = |tool_ns| Timed { bracket_ns: 100_000_000, guest_ns: 60_000_000, tool_ns };
-    let state = |tool_ns| taken_here(&[run(None), run(tool_ns)]).state;
+    let state = |tool_ns| check_host_durations(&[run(None), run(tool_ns)]).state;
     assert_eq!(state(None), ClockState::Bracket);
     assert_eq!(state(Some(50_000_000)), ClockState::Bracket);
     assert_eq!(state(Some(100_500_000)), ClockState::Bracket);
     assert_eq!(state(Some(140_000_000)), ClockState::Wrong);
-    assert_eq!(taken_here(&[run(Some(140_000_000))]).misfit_ns, 40_000_000);
+    assert_eq!(check_host_durations(&[run(Some(140_000_000))]).misfit_ns, 40_000_000);
 }

@@ -150,7 +150,7 @@ pub(crate) fn repeat(
     runs: &mut Vec<Iteration>,
 ) -> Result<(), Failure> {
     while !stop.is_over() {
-        match commands.once(session, None) {
+        match commands.run_iteration(session, None) {
             Ok((iteration, _)) => runs.push(iteration),
             // A run that was cut short is not a failure, unless the guest is lost.
             Err(_) if stop.is_over() && !session.is_lost() => break,

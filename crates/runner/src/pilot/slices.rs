@@ -39,7 +39,7 @@ const MOST_CPUS: f64 = 1.2;
 
 /// The pilot's observations that decide about slices.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SliceObservations {
     /// Times to freeze and to thaw a guest, by environment; or why it cannot be frozen.
     freezing: BTreeMap<usize, Result<Latency, String>>,
     runs: BTreeMap<usize, Vec<RunSeen>>,
@@ -61,7 +61,7 @@ pub(super) struct RunSeen {
     pub(super) preempted: bool,
 }
 
-impl Seen {
+impl SliceObservations {
     /// Measures the freezer: freezes and thaws a guest a few times.
     pub(super) fn add_freezer(&mut self, environment: usize, instance: &mut Instance) {
         let latency = latency(instance);
@@ -231,7 +231,7 @@ fn objection(plan: &WorkloadPlan) -> Option<&'static str> {
 
 impl Runner<'_> {
     /// Decides which workloads are sliced, and records it if the user wants slices.
-    pub(super) fn choose_sliced_workloads(&mut self, seen: &Seen) -> Result<(), RunnerError> {
+    pub(super) fn choose_sliced_workloads(&mut self, seen: &SliceObservations) -> Result<(), RunnerError> {
         if self.plan.slices.is_off() {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl Runner<'_> {
     }
 
     /// The slices of a workload, or why all its trials are whole.
-    fn decide_slices(&self, workload: usize, seen: &Seen) -> Result<Slicing, String> {
+    fn decide_slices(&self, workload: usize, seen: &SliceObservations) -> Result<Slicing, String> {
         let plan = &self.plan.workloads[workload];
         if let Some(objection) = objection(plan) {
             return Err(objection.into());
@@ -307,11 +307,11 @@ impl Runner<'_> {
 mod tests {
     use super::*;
 
-    fn seen(freeze_us: &[Result<f64, String>], runs: &[(f64, f64, bool)]) -> Seen {
+    fn seen(freeze_us: &[Result<f64, String>], runs: &[(f64, f64, bool)]) -> SliceObservations {
         let latency =
             |freeze: &Result<f64, String>| freeze.clone().map(|freeze| Latency { freeze, thaw: 10.0 });
         let run = |&(wall_s, cpu_s, preempted): &(f64, f64, bool)| RunSeen { wall_s, cpu_s, preempted };
-        Seen {
+        SliceObservations {
             freezing: freeze_us.iter().map(latency).enumerate().collect(),
             runs: BTreeMap::from([(0, runs.iter().map(run).collect())]),
         }
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(objection(&[(1.0, 0.99, false), (1.0, 1.1, true)]), None);
         let said = objection(&[(1.0, 1.0, false), (1.0, 1.9, true)]).unwrap();
         assert!(said.contains("1.9 CPUs"), "{said}");
-        assert_eq!(Seen::default().objection_to_threads(0), None);
+        assert_eq!(SliceObservations::default().objection_to_threads(0), None);
     }
 
     /// The sliced environments with the length of their slices, and why the others are whole. The
@@ -356,7 +356,7 @@ mod tests {
         let (sliced, _, whole) = divided(&[Ok(5.0), Err("no group".into()), Ok(900.0)], Some(0.02));
         let reasons = [(1, "no group".to_string()), (2, "it takes 0.9 ms to freeze a guest".into())];
         assert_eq!((sliced, whole), (vec![0], reasons.into()));
-        assert!(Seen::default().latency(0).unwrap_err().contains("not tried"));
+        assert!(SliceObservations::default().latency(0).unwrap_err().contains("not tried"));
     }
 
     #[test]

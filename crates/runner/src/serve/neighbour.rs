@@ -96,7 +96,7 @@ fn load(
     runs: &mut dyn FnMut(),
 ) -> Result<(), Failure> {
     loads.set_up(session)?;
-    let (first, _) = loads.once(session, None)?;
+    let (first, _) = loads.run_iteration(session, None)?;
     done.push(first);
     runs();
     repeat(loads, session, &task.stop, done)

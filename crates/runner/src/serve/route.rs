@@ -37,7 +37,8 @@ impl Route {
         let mut reached = Vec::new();
         for port in ports {
             let reach = match outside {
-                None => reach(guest, can, *port).ok_or_else(|| no_way(&network(guest, can), can.networks)),
+                None => reach(guest, can, *port)
+                    .ok_or_else(|| unreachable_reason(&network(guest, can), can.networks)),
                 Some(address) => reach_from_outside(guest, can, SocketAddr::new(address.into(), *port)),
             };
             reached.push((*port, reach.map_err(unreachable)?));
@@ -110,7 +111,7 @@ pub(crate) fn reach_from_outside(
     let word = network(guest, can);
     match guest.reach(there.port()) {
         Some(reach) if reach.from.is_none() && reach.address.ip() == there.ip() => Ok(reach),
-        None if word == "none" => Err(no_way(&word, can.networks)),
+        None if word == "none" => Err(unreachable_reason(&word, can.networks)),
         _ => Err(private(&word, can.networks)),
     }
 }
@@ -162,7 +163,7 @@ pub(crate) fn network(guest: &dyn Guest, can: &Capabilities) -> String {
 }
 
 /// Why a guest on this network cannot be reached; `networks` are all those of its platform.
-pub(crate) fn no_way(network: &str, networks: &[&str]) -> String {
+pub(crate) fn unreachable_reason(network: &str, networks: &[&str]) -> String {
     let others: Vec<String> =
         networks.iter().filter(|word| **word != "none").map(|word| format!("net={word}")).collect();
     match network {
@@ -181,10 +182,10 @@ mod tests {
 
     #[test]
     fn a_guest_without_a_network_is_refused_with_the_choices() {
-        let said = no_way("none", &["none", "host", "bridge"]);
+        let said = unreachable_reason("none", &["none", "host", "bridge"]);
         assert!(said.ends_with("give it one: net=host, net=bridge"), "{said}");
-        assert!(no_way("none", &["none"]).ends_with("to answer over"));
-        assert!(no_way("tap", &["none"]).contains("(tap)"));
+        assert!(unreachable_reason("none", &["none"]).ends_with("to answer over"));
+        assert!(unreachable_reason("tap", &["none"]).contains("(tap)"));
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl<'u> GuestArm<'u> {
             SlicedWork::Iterations => {
                 for _ in 0..warm_up {
                     self.commands
-                        .once(self.instance.session(), None)
+                        .run_iteration(self.instance.session(), None)
                         .map_err(|failure| failure.during("in the warm-up"))?;
                     self.warm_ups += 1;
                 }

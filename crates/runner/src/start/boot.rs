@@ -15,7 +15,7 @@ use crate::clock::{Exchange, Exchanged};
 
 /// The observed timestamps, nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct BootTimestamps {
     /// When the machine began to execute, host's clock; `None` if the platform does not report it.
     pub(super) code_ns: Option<u64>,
     /// The probe's first instruction, guest's clock.
@@ -39,7 +39,7 @@ pub(super) const NOT_TOLD: &str = "the platform does not say when it let the mac
 /// Why stages are absent that would end before they began.
 const UNSTEADY: &str = "the guest's clock did not keep its pace while it booted";
 
-impl Seen {
+impl BootTimestamps {
     /// The stages, from the exchanges that were made when the guest was up.
     pub(super) fn parts(self, exchanged: &Exchanged) -> Parts {
         let Exchange { guest_ns, .. } = exchanged.best;
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_parts_add_up_and_are_true_to_within_their_bound() {
         let (code_ns, zero_ns, started_ns, init_ns) = (1000 * MS, 1300 * MS, 900 * MS, 2250 * MS);
-        let seen = Seen { code_ns: Some(code_ns), started_ns, init_ns };
+        let seen = BootTimestamps { code_ns: Some(code_ns), started_ns, init_ns };
         for (there_ns, back_ns) in [(MS, MS), (0, 4 * MS), (4 * MS, 0), (3, 8)] {
             let parts = seen.parts(&exchange(zero_ns, 2260 * MS, there_ns, back_ns));
             let (firmware, user) = (parts.firmware_ns.unwrap(), parts.user_ns.unwrap());
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_border_within_its_bound_of_another_is_on_it() {
-        let seen = Seen { code_ns: Some(1000 * MS), started_ns: 10 * MS, init_ns: 1100 * MS };
+        let seen = BootTimestamps { code_ns: Some(1000 * MS), started_ns: 10 * MS, init_ns: 1100 * MS };
         // The reading is assumed to be in the middle of the exchange. If it is from the beginning,
         // the clock's start comes out too late.
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, 0, 4 * MS));
@@ -106,14 +106,14 @@ mod tests {
 
     #[test]
     fn unreported_and_impossible_phases_are_absent() {
-        let seen = Seen { code_ns: None, started_ns: 10 * MS, init_ns: 1100 * MS };
+        let seen = BootTimestamps { code_ns: None, started_ns: 10 * MS, init_ns: 1100 * MS };
         let parts = seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS));
         assert_eq!((parts.firmware_ns, parts.user_ns), (Err(NOT_TOLD), Ok(90 * MS)));
         // A clock that gained half a second seems to have started before the machine did.
-        let seen = Seen { code_ns: Some(1000 * MS), ..seen };
+        let seen = BootTimestamps { code_ns: Some(1000 * MS), ..seen };
         assert_eq!(seen.parts(&exchange(500 * MS, 1100 * MS, MS, MS)).firmware_ns, Err(UNSTEADY));
         // A clock that has been set back since.
-        let seen = Seen { started_ns: 700 * MS, ..seen };
+        let seen = BootTimestamps { started_ns: 700 * MS, ..seen };
         assert_eq!(seen.parts(&exchange(1000 * MS, 1100 * MS, MS, MS)).user_ns, Err(UNSTEADY));
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct FootprintPlan {
 /// Starts the guests at once, waits until their memory has settled, reads it, and stops them. If a
 /// smaller number of guests has failed in this run, and no larger one ever succeeded, this number
 /// is not tried.
-pub(super) fn weigh(
+pub(super) fn measure_footprint(
     pool: &mut EnvironmentPool<'_>,
     recipe: Recipe,
     plan: FootprintPlan,

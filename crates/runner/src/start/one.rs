@@ -1,12 +1,12 @@
 //! The start of one guest with all its timestamps.
 
-use super::boot::{NOT_TOLD, Seen};
+use super::boot::{BootTimestamps, NOT_TOLD};
 use super::client::Client;
 use super::system::{init_ns, of_session};
 use super::{StartOutcome, Window, not_launched, since, used_by};
 use crate::guest_clock::GuestClock;
 use crate::pool::{EnvironmentPool, Recipe};
-use crate::serve::route::{listen_at, network, no_way, reach};
+use crate::serve::route::{listen_at, network, reach, unreachable_reason};
 use crate::trial::{Failure, describe};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -131,7 +131,7 @@ fn boot_parts(
         return Ok(());
     };
     let (spawned_ns, code_ns) = (guest.spawned_ns(), guest.code_ns());
-    let parts = Seen { code_ns, started_ns: arrival.started_ns, init_ns }.parts(&exchanged);
+    let parts = BootTimestamps { code_ns, started_ns: arrival.started_ns, init_ns }.parts(&exchanged);
     let vmm_ns = code_ns.map(|code_ns| since(spawned_ns, code_ns)).ok_or(NOT_TOLD);
     for (metric, part) in [
         (stamps::BOOT_VMM, vmm_ns),
@@ -181,7 +181,9 @@ fn serve(
                 client.first_response_ns(reach.address, until).map_err(|error| unreachable_by(&error))?;
             outcome.put(stamps::RESPONSE, since(origin_ns, response_ns));
         }
-        None => outcome.mark_absent(stamps::RESPONSE, &no_way(&network(guest, can), can.networks)),
+        None => {
+            outcome.mark_absent(stamps::RESPONSE, &unreachable_reason(&network(guest, can), can.networks))
+        }
     }
     // A server that does not end goes with its guest.
     let session = guest.session();

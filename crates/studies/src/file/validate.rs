@@ -6,7 +6,7 @@ use super::{
 };
 use crate::check::{RESERVED, is_identifier, is_number};
 use crate::study::{
-    Arm, Experiment, Form, Instead, Measurand, Measure, Origin, Place, Quantity, Reach, Study, View,
+    Arm, Experiment, Form, Measurand, Measure, Origin, Place, Quantity, Reach, Replacement, Study, View,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -122,8 +122,8 @@ fn arguments(words: &[Text]) -> Result<Vec<String>, Fault> {
     Ok(words.iter().map(|word| word.get_ref().clone()).collect())
 }
 
-fn instead(written: &InsteadFile) -> Result<Instead, Fault> {
-    Ok(Instead { original: nonempty(&written.original)?, here: nonempty(&written.here)? })
+fn instead(written: &InsteadFile) -> Result<Replacement, Fault> {
+    Ok(Replacement { original: nonempty(&written.original)?, here: nonempty(&written.here)? })
 }
 
 fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {

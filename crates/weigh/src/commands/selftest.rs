@@ -5,7 +5,7 @@ use crate::cli::{SelftestArgs, SelftestFormat};
 use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::HostSession;
 use crate::selftest::LastSelftest;
-use crate::selftest::conduct::{Constant, SelftestRunner, by_the_method, nothing_measured};
+use crate::selftest::conduct::{Constant, SelftestRunner, analyse_as_run, nothing_measured};
 use crate::selftest::design::{Design, Form, Subject};
 use crate::selftest::judgement::{Verdict, document, judge};
 use crate::{embedded, output, request, ui};
@@ -61,7 +61,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
         directory: &directory,
         interrupt: &interrupt,
         budget,
-        analyse: by_the_method,
+        analyse: analyse_as_run,
     }
     .conduct(&design, sensors(&design.subject).as_mut(), &mut |done, of| progress.show(done, of));
     drop(progress);

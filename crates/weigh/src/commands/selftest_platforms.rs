@@ -6,7 +6,7 @@ use super::selftest::{directory, forms, print_judgement, write};
 use crate::cli::SelftestArgs;
 use crate::error::Failure;
 use crate::host::{HostSession, HostView, LocalHost};
-use crate::selftest::conduct::{SelftestRunner, by_the_method};
+use crate::selftest::conduct::{SelftestRunner, analyse_as_run};
 use crate::selftest::platforms::{BLOCKS, Design, LONG_BLOCKS, OTHERS, Target, document, judge};
 use crate::{embedded, request, ui};
 use weigh_model::{EnvironmentSpec, HostFacts, parse_environment_list};
@@ -45,7 +45,7 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
         directory: &directory,
         interrupt: &interrupt,
         budget,
-        analyse: by_the_method,
+        analyse: analyse_as_run,
     }
     .conduct_platforms(&design, &mut Observer::new(), &mut |done, of| progress.show(done, of));
     drop(progress);

@@ -15,12 +15,12 @@ use weigh_runner::RunOptions;
 use weigh_stats::{Analysis, Cell, Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
-/// A function that analyses the records of a comparison. The real one is [`by_the_method`]; tests
+/// A function that analyses the records of a comparison. The real one is [`analyse_as_run`]; tests
 /// replace it by broken ones.
 pub type Analyse = fn(Form, &Plan, &[Record]) -> Analysis;
 
 /// The analysis of `weigh run`, which treats both forms alike.
-pub fn by_the_method(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
+pub fn analyse_as_run(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
     analyse(&collect(plan, records).comparisons, &Options::for_plan(plan))
 }
 

@@ -2,7 +2,7 @@
 //! selftest that cannot fail is worth nothing, so most of these tests break the method and expect a
 //! failure.
 
-use super::conduct::{Analyse, Constant, SelftestResults, SelftestRunner, by_the_method};
+use super::conduct::{Analyse, Constant, SelftestResults, SelftestRunner, analyse_as_run};
 use super::design::{BLOCKS, Design, EFFECTS, Form, Subject};
 use super::judgement::{FormJudgement, Judgement, Verdict, document, judge};
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ fn host(directory: &Path) -> Host {
 #[test]
 fn the_method_stays_inside_its_bands_under_every_drift() {
     for drift in ["none", "linear-0.5", "ar0.9-0.02", "step-0.05"] {
-        let judgement = judged(&fakes(40, 10, &format!("sd=0.01,drift={drift}"), ""), by_the_method);
+        let judgement = judged(&fakes(40, 10, &format!("sd=0.01,drift={drift}"), ""), analyse_as_run);
         assert_eq!(judgement.verdict, Verdict::Inside, "{drift}:\n{}", table(&judgement));
         assert_eq!((judgement.planned, judgement.done), (80, 80));
         assert_eq!(judgement.failed, []);
@@ -124,7 +124,7 @@ fn the_method_stays_inside_its_bands_under_every_drift() {
 #[test]
 fn a_label_that_changes_the_result_is_reported() {
     // The second environment takes 0.4 % longer, whatever is injected.
-    let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), by_the_method);
+    let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), analyse_as_run);
     assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
     let statement = &judgement.statement;
     assert!(statement.contains("the label alone changes the result by +0."), "{statement}");
@@ -186,7 +186,7 @@ fn slices_that_are_taken_for_samples_are_reported() {
     fn slices_for_samples(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
         match form {
             Form::Slices => with_every_block_four_times(plan, records),
-            Form::Whole => by_the_method(form, plan, records),
+            Form::Whole => analyse_as_run(form, plan, records),
         }
     }
     let judgement = judged(&fakes_in_both_forms(40, 10, "sd=0.01"), slices_for_samples);
@@ -227,7 +227,7 @@ fn slices_that_lose_the_effect_are_reported() {
 
 #[test]
 fn both_forms_are_judged_apart_and_shown_apart() {
-    let judgement = judged(&fakes_in_both_forms(20, 5, "sd=0.01"), by_the_method);
+    let judgement = judged(&fakes_in_both_forms(20, 5, "sd=0.01"), analyse_as_run);
     assert_eq!(judgement.verdict, Verdict::Inside, "{}", table(&judgement));
     assert_eq!((judgement.planned, judgement.done), (80, 80));
     for form in [Form::Slices, Form::Whole] {
@@ -242,7 +242,7 @@ fn both_forms_are_judged_apart_and_shown_apart() {
 #[test]
 fn without_slices_whole_trials_are_judged_alone() {
     let design = fakes_in_both_forms(6, 1, "sd=0.01");
-    let mut conducted = conduct(&design, by_the_method, &AtomicBool::new(false), None);
+    let mut conducted = conduct(&design, analyse_as_run, &AtomicBool::new(false), None);
     conducted.measured.retain(|measured| measured.form == Form::Whole);
     conducted.sliced = Some(Err("there is no group".into()));
     let judgement = judge(&design, conducted);
@@ -253,7 +253,7 @@ fn without_slices_whole_trials_are_judged_alone() {
 #[test]
 fn a_smallest_effect_that_promises_too_much_is_reported() {
     fn boastful(form: Form, plan: &Plan, records: &[Record]) -> Analysis {
-        let mut analysis = by_the_method(form, plan, records);
+        let mut analysis = analyse_as_run(form, plan, records);
         for cell in &mut analysis.cells {
             cell.smallest_detectable = cell.smallest_detectable.map(|smallest| smallest / 3.0);
         }
@@ -295,7 +295,7 @@ fn a_control_that_differs_is_reported() {
 
 #[test]
 fn failed_comparisons_are_counted_and_not_judged() {
-    let judgement = judged(&fakes(6, 1, "sd=0.01", "fault=exit,every=1"), by_the_method);
+    let judgement = judged(&fakes(6, 1, "sd=0.01", "fault=exit,every=1"), analyse_as_run);
     assert_eq!((judgement.done, judgement.failed.len()), (0, 10));
     assert!(judgement.failed[0].reason.contains("10 of 10 trials failed"), "{:?}", judgement.failed[0]);
 }
@@ -303,9 +303,9 @@ fn failed_comparisons_are_counted_and_not_judged() {
 #[test]
 fn a_selftest_that_is_cut_short_is_judged_by_its_comparisons() {
     let design = fakes(6, 1, "sd=0.01", "");
-    let none = conduct(&design, by_the_method, &AtomicBool::new(true), None);
+    let none = conduct(&design, analyse_as_run, &AtomicBool::new(true), None);
     assert!(none.measured.is_empty() && none.cut_short == Some("interrupted"));
-    let some = conduct(&design, by_the_method, &AtomicBool::new(false), Some(Duration::from_nanos(1)));
+    let some = conduct(&design, analyse_as_run, &AtomicBool::new(false), Some(Duration::from_nanos(1)));
     assert_eq!(some.measured.len(), 0, "a budget of nothing leaves no room");
     let judgement = judge(&design, some);
     assert_eq!(judgement.cut_short.as_deref(), Some("the budget is used up"));
@@ -320,7 +320,7 @@ fn a_noisy_host_is_found_out_a_few_times_and_judged_all_the_same() {
     let foreign = CpuTime { ns: 500_000_000, uncertainty_ns: 0 };
     let mut loud =
         Constant(Observed { window_ns: 1_000_000_000, cpus: vec![0], foreign, ..Observed::default() });
-    let conducted = conduct_with(&design, by_the_method, &mut loud, &AtomicBool::new(false), None);
+    let conducted = conduct_with(&design, analyse_as_run, &mut loud, &AtomicBool::new(false), None);
     assert_eq!((conducted.measured.len(), conducted.noisy_hosts), (24, 24));
     // Comparisons 1 to 3 find the noise, and 11 and 21 try again. Each takes the same number of
     // void units to be sure.
@@ -377,7 +377,7 @@ fn both_natives_have_variables_of_the_same_length() {
 
 #[test]
 fn the_json_reads_back_as_it_was() {
-    let judgement = judged(&fakes(2, 1, "sd=0.01", ""), by_the_method);
+    let judgement = judged(&fakes(2, 1, "sd=0.01", ""), analyse_as_run);
     let json = serde_json::to_string(&judgement).unwrap();
     assert_eq!(serde_json::from_str::<Judgement>(&json).unwrap(), judgement);
     assert!(json.starts_with("{\"format\":3,"));

@@ -5,8 +5,8 @@ use super::EVIL;
 use serde_json::Value;
 use weigh_model::Better;
 use weigh_report::study::{
-    ArmReport, ClaimGrade, ClaimReport, ExperimentReport, Instead, MeasuredNumber, PublishedNumber,
-    RowReport, Seen, StudyCell, StudyReport, ViewForm, ViewReport,
+    ArmReport, CheckedRatio, ClaimGrade, ClaimReport, ExperimentReport, MeasuredNumber, PublishedNumber,
+    Replacement, RowReport, StudyCell, StudyReport, ViewForm, ViewReport,
 };
 use weigh_stats::{Grade, Interval};
 
@@ -164,8 +164,8 @@ fn experiment(name: &str, title: &str, arms: Vec<ArmReport>, views: Vec<ViewRepo
     }
 }
 
-fn instead(original: &str, here: &str) -> Vec<Instead> {
-    vec![Instead { original: original.into(), here: here.into() }]
+fn instead(original: &str, here: &str) -> Vec<Replacement> {
+    vec![Replacement { original: original.into(), here: here.into() }]
 }
 
 fn claim(id: &str, says: &str, check: &str, grade: ClaimGrade) -> ClaimReport {
@@ -194,7 +194,7 @@ fn undecided(blocks: Option<u32>) -> ClaimGrade {
 fn seen(claim: ClaimReport, what: &str, estimate: f64, half: f64) -> ClaimReport {
     let is_overhead = what.contains("overhead");
     let Interval { low, high, .. } = around(estimate, half);
-    let seen = Seen { what: what.into(), estimate, low, high, is_overhead, n: 12 };
+    let seen = CheckedRatio { what: what.into(), estimate, low, high, is_overhead, n: 12 };
     ClaimReport { seen: vec![seen], ..claim }
 }
 
