@@ -90,6 +90,19 @@ fn nextest_is_installed_where_it_is_missing() {
     assert!(asked.ends_with("nextest run --workspace\n"), "{asked}");
 }
 
+/// A profile without a default filter has that of `default`, which leaves out the tests that the
+/// other profiles are for.
+#[test]
+fn every_other_profile_has_a_default_filter_of_its_own() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.config/nextest.toml");
+    let config: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+    let profiles = config["profile"].as_table().unwrap();
+    let others = profiles.iter().filter(|(name, _)| *name != "default");
+    let (own, inherited): (Vec<_>, Vec<_>) =
+        others.partition(|(_, profile)| profile.get("default-filter").is_some());
+    assert!(own.len() > 1 && inherited.is_empty(), "{inherited:?}");
+}
+
 /// The list accepts a line that begins with the word, the test and the reason; other lines are
 /// ignored.
 #[test]
