@@ -43,6 +43,7 @@ mod noise;
 mod notebooks;
 mod other_tools;
 mod own_commands;
+mod packages;
 mod parity;
 mod plan;
 mod pool;
