@@ -4,6 +4,16 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns what the compiler prints for the arguments, without white space around it: nothing if
+/// the compiler cannot be run.
+#[expect(clippy::disallowed_methods, reason = "build scripts run this, too, before weigh-host exists")]
+pub fn compiler(arguments: &[&str]) -> String {
+    let name = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let printed = Command::new(name).args(arguments).output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&printed).trim().to_string()
+}
 
 /// Returns the target of the probe: musl where the compiler has it (smaller), else gnu.
 /// `target_libdir` returns what `rustc --print target-libdir --target TRIPLE` writes, or none if
@@ -27,6 +37,11 @@ pub fn flags(workspace: &Path, target: &Path) -> Vec<String> {
     // The last prefix that fits is used.
     if let Ok(home) = home {
         remap(&home, "/cargo");
+    }
+    // The name that the standard library's sources have where rustup's component rust-src is absent.
+    let (sysroot, version) = (compiler(&["--print", "sysroot"]), compiler(&["--version", "--verbose"]));
+    if let Some(commit) = version.lines().find_map(|line| line.strip_prefix("commit-hash: ")) {
+        remap(&Path::new(&sysroot).join("lib/rustlib/src/rust"), &format!("/rustc/{commit}"));
     }
     remap(workspace, "/weighbridge");
     remap(target, "/weighbridge/target");

@@ -45,6 +45,9 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
 }
 
 #[cfg(test)]
+#[path = "../build/flags.rs"]
+mod flags;
+#[cfg(test)]
 #[path = "../build/prebuilt.rs"]
 mod prebuilt;
 
@@ -153,5 +156,13 @@ mod tests {
         assert_eq!(found.probe, directory.join("weigh-probe.xz"));
         assert_eq!(found.kernels, directory.join("weigh-kernels.xz"));
         assert!(prebuilt::find(manifest.path(), "aarch64").unwrap().is_none());
+    }
+
+    #[test]
+    fn guest_programs_hold_no_path_of_the_standard_librarys_sources() {
+        let flags = flags::flags(Path::new("/workspace"), Path::new("/workspace/target"));
+        let sysroot = flags::compiler(&["--print", "sysroot"]);
+        let remap = format!("--remap-path-prefix={sysroot}/lib/rustlib/src/rust=/rustc/");
+        assert!(flags.iter().any(|flag| flag.len() > remap.len() && flag.starts_with(&remap)), "{flags:?}");
     }
 }
