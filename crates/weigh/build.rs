@@ -16,6 +16,8 @@
 
 #[path = "build/flags.rs"]
 mod flags;
+#[path = "build/linker.rs"]
+mod linker;
 #[path = "build/prebuilt.rs"]
 mod prebuilt;
 
@@ -78,15 +80,19 @@ fn main() {
     link_small(&manifest);
 }
 
-/// Links a release build with smaller output where Rust's own linker is the default: it merges
-/// equal functions, leaves unwind tables out, and packs relative relocations, which the C library
-/// resolves since glibc 2.36.
+/// Links a release build with smaller output where the compiler has Rust's own linker and nobody
+/// chose another or flags: it merges equal functions, leaves unwind tables out, and packs relative
+/// relocations, which the C library resolves since glibc 2.36.
 fn link_small(manifest: &Path) {
     let default = variable("CARGO_ENCODED_RUSTFLAGS").is_empty() && env::var_os("RUSTC_LINKER").is_none();
-    let linker = variable("TARGET") == "x86_64-unknown-linux-gnu";
-    if !(default && linker && variable("HOST") == variable("TARGET") && variable("PROFILE") == "release") {
+    let target = variable("TARGET") == "x86_64-unknown-linux-gnu";
+    if !(default && target && variable("HOST") == variable("TARGET") && variable("PROFILE") == "release") {
         return;
     }
+    let sysroot = flags::compiler(&["--print", "sysroot"]);
+    let Some(linker) = linker::directory(Path::new(&sysroot), &variable("HOST")) else { return };
+    println!("cargo::rustc-link-arg-bins=-B{}", linker.display());
+    println!("cargo::rustc-link-arg-bins=-fuse-ld=lld");
     let script = manifest.join("build/discard.ld");
     println!("cargo::rustc-link-arg-bins=-Wl,--icf=all,--no-eh-frame-hdr,-T,{}", script.display());
     if c_library_minor().is_some_and(|minor| minor >= 36) {

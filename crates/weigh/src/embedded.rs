@@ -48,6 +48,9 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
 #[path = "../build/flags.rs"]
 mod flags;
 #[cfg(test)]
+#[path = "../build/linker.rs"]
+mod linker;
+#[cfg(test)]
 #[path = "../build/prebuilt.rs"]
 mod prebuilt;
 
@@ -164,5 +167,18 @@ mod tests {
         let sysroot = flags::compiler(&["--print", "sysroot"]);
         let remap = format!("--remap-path-prefix={sysroot}/lib/rustlib/src/rust=/rustc/");
         assert!(flags.iter().any(|flag| flag.len() > remap.len() && flag.starts_with(&remap)), "{flags:?}");
+    }
+
+    #[test]
+    fn rusts_own_linker_is_used_only_if_the_compiler_comes_with_it() {
+        let sysroot = tempfile::tempdir().unwrap();
+        let host = "x86_64-unknown-linux-gnu";
+        assert_eq!(linker::directory(sysroot.path(), host), None);
+        let directory = sysroot.path().join("lib/rustlib/x86_64-unknown-linux-gnu/bin/gcc-ld");
+        fs::create_dir_all(&directory).unwrap();
+        assert_eq!(linker::directory(sysroot.path(), host), None);
+        fs::write(directory.join("ld.lld"), "").unwrap();
+        assert_eq!(linker::directory(sysroot.path(), host), Some(directory));
+        assert_eq!(linker::directory(sysroot.path(), "aarch64-unknown-linux-gnu"), None);
     }
 }
