@@ -4,6 +4,74 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+
+/// Makes what `packaging/dist` needs, in the working directory: `$1` is the project's `packaging`,
+/// `cargo` writes its arguments into `asked` and "builds" shell scripts.
+const DIST: &str = r#"
+set -e
+mkdir -p bin packaging target/packages
+chmod g+s target/packages
+cp -r "$1/dist" "$1/debian" packaging/
+echo 'version = "9.9.9"' > Cargo.toml
+touch LICENSE README.md CHANGELOG.md target/packages/weighbridge_0.0.1_amd64.deb
+printf '#!/bin/sh\ntouch "$2" "$3"\n' > packaging/notices
+printf '#!/bin/sh\n' > bin/readelf
+cat > bin/rustc <<'END'
+#!/bin/sh
+case "$*" in
+  *sysroot) echo /sysroot ;;
+  *target-libdir*) echo / ;;
+  *) printf 'commit-hash: 0123\nhost: here\n' ;;
+esac
+END
+cat > bin/cargo <<'END'
+#!/bin/sh
+printf '%s\n' "$*" "$CARGO_ENCODED_RUSTFLAGS" > asked
+triple="$(uname -m)-unknown-linux-musl"
+mkdir -p "target/$triple/release" built/guest
+echo "program ${HOLDS:-}" | xz > built/guest/weigh-probe.xz
+echo program | xz > built/guest/weigh-kernels.xz
+printf '#!/bin/sh\nif [ "$1" = man ]; then echo page > "$2/weigh.1"; fi\n' > "target/$triple/release/weigh"
+chmod +x "target/$triple/release/weigh"
+echo '{"reason":"build-script-executed","package_id":"path+file:///a#weigh-report@9.9.9","env":[],"out_dir":"/no"}'
+echo '{"reason":"build-script-executed","package_id":"path+file:///a#weighbridge@9.9.9","env":[],"out_dir":"built"}'
+END
+chmod +x packaging/notices bin/*
+"#;
+
+/// Runs `packaging/dist` for this machine with stubs, of which a guest program holds the text.
+/// Returns nothing where there is no dpkg-deb.
+fn dist(here: &Path, holds: &str) -> Option<Output> {
+    let dpkg = Command::new("dpkg").arg("--print-architecture").output();
+    let Ok(dpkg) = dpkg else {
+        eprintln!("SKIPPED packages: no dpkg");
+        return None;
+    };
+    let made = Command::new("bash").args(["-c", DIST, "stubs", PACKAGING]).current_dir(here).status();
+    assert!(made.unwrap().success());
+    let path = format!("{}/bin:{}", here.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("packaging/dist")
+        .arg(String::from_utf8(dpkg.stdout).unwrap().trim())
+        .current_dir(here)
+        .env("PATH", path)
+        .env("HOLDS", holds)
+        .env("SOURCE_DATE_EPOCH", "1000000000")
+        .env("CARGO_TARGET_DIR", "/elsewhere")
+        .output();
+    Some(output.unwrap())
+}
+
+/// What a command prints for the package of which the name ends so.
+fn printed(here: &Path, command: &[&str], ending: &str) -> String {
+    let made = std::fs::read_dir(here.join("target/packages")).unwrap();
+    let mut names = made.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let name = names.find(|name| name.contains("9.9.9") && name.ends_with(ending)).unwrap();
+    let path = here.join("target/packages").join(name);
+    let output = Command::new(command[0]).args(&command[1..]).arg(path).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Writes a program for the shell, and the directories above it.
 fn program(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -13,8 +81,7 @@ fn program(path: &Path, text: &str) {
 
 /// A script of the project.
 fn script(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name);
-    std::fs::read_to_string(path).unwrap()
+    std::fs::read_to_string(Path::new(PACKAGING).join(name)).unwrap()
 }
 
 /// Runs `packaging/twice` in a repository whose `packaging/dist` is `dist`.
@@ -45,4 +112,35 @@ fn two_builds_that_differ_fail() {
     let output = build_twice(here.path(), dist);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("the two builds differ"));
+}
+
+/// The size of directories depends on the file system, and `target/` may give its group to them.
+#[test]
+fn packages_do_not_depend_on_the_file_system_below_them() {
+    let here = tempfile::tempdir().unwrap();
+    let Some(output) = dist(here.path(), "") else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let archive = printed(here.path(), &["tar", "-tvf"], ".tar.xz");
+    let package = printed(here.path(), &["dpkg-deb", "--contents"], ".deb");
+    for line in archive.lines().chain(package.lines()) {
+        assert!(!line.split(' ').next().unwrap().contains('s'), "{line}");
+    }
+    let kilobytes = |line: &str| match line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap() {
+        bytes if line.starts_with('-') => bytes.div_ceil(1024),
+        _ => 1,
+    };
+    let total: u64 = package.lines().filter(|line| !line.ends_with(" ./")).map(kilobytes).sum();
+    let control = printed(here.path(), &["dpkg-deb", "--info"], ".deb");
+    assert!(control.contains(&format!("\n Installed-Size: {total}\n")), "{total}: {control}");
+}
+
+#[test]
+fn a_guest_program_with_a_path_of_this_machine_is_not_packaged() {
+    let here = tempfile::tempdir().unwrap();
+    let Some(output) = dist(here.path(), "/sysroot/lib/rustlib/src/rust/library") else { return };
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("weigh-probe holds the path /sysroot/lib/rustlib"), "{said}");
+    let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
+    assert!(asked.contains("--remap-path-prefix=/sysroot/lib/rustlib/src/rust=/rustc/0123"), "{asked}");
 }
