@@ -21,7 +21,7 @@ test-dist:
 test-reproducible:
 	packaging/twice
 
-# `cargo install weighbridge` from the packaged crates alone, after `make dist` or a release build.
+# A release build, and `cargo install weighbridge` from the packaged crates alone.
 test-crates:
 	packaging/crates
 

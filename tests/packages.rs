@@ -134,6 +134,18 @@ fn packages_do_not_depend_on_the_file_system_below_them() {
     assert!(control.contains(&format!("\n Installed-Size: {total}\n")), "{total}: {control}");
 }
 
+/// A package of an earlier version lies there, and `CARGO_TARGET_DIR` names another directory.
+#[test]
+fn digests_are_those_of_what_was_built_now() {
+    let here = tempfile::tempdir().unwrap();
+    let Some(output) = dist(here.path(), "") else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sums = std::fs::read_to_string(here.path().join("target/packages/SHA256SUMS")).unwrap();
+    assert!(sums.lines().count() == 2 && sums.lines().all(|line| line.contains("9.9.9")), "{sums}");
+    let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
+    assert!(asked.contains(" --target-dir target "), "{asked}");
+}
+
 #[test]
 fn a_guest_program_with_a_path_of_this_machine_is_not_packaged() {
     let here = tempfile::tempdir().unwrap();
