@@ -17,14 +17,15 @@ ok</system-out></testcase>
 </testsuite></testsuites>
 "#;
 
-/// Runs the script with a cargo that writes a report and ends with a status. Its arguments are in
-/// the file `asked`.
+/// Runs the script with a cargo that writes a report and ends with a status. Its target directory is
+/// not `target` but `built`. Its arguments are in the file `asked`, its path in `path`.
 fn run(here: &Path, report: &str, status: i32) -> Output {
     let cargo = here.join("cargo");
     let script = format!(
-        "#!/bin/sh\necho \"$*\" >> {0}/asked\n\
+        "#!/bin/sh\necho \"$*\" >> {0}/asked\necho \"$PATH\" > {0}/path\n\
          case \"$1 $2\" in\n\"nextest --version\") [ -e {0}/present ];;\n\
-         \"nextest run\") mkdir -p target/nextest/default; cp {0}/report target/nextest/default/junit.xml; exit {status};;\nesac\n",
+         \"metadata --no-deps\") echo '{{\"packages\":[],\"target_directory\":\"{0}/built\",\"version\":1}}';;\n\
+         \"nextest run\") mkdir -p {0}/built/nextest/default; cp {0}/report {0}/built/nextest/default/junit.xml; exit {status};;\nesac\n",
         here.display()
     );
     std::fs::write(&cargo, script).unwrap();
@@ -34,7 +35,6 @@ fn run(here: &Path, report: &str, status: i32) -> Output {
         .arg("--workspace")
         .current_dir(here)
         .env("PATH", format!("{}:/usr/bin:/bin", here.display()))
-        .env_remove("CARGO_TARGET_DIR")
         .output()
         .unwrap()
 }
@@ -81,12 +81,14 @@ fn nextest_is_installed_where_it_is_missing() {
     let here = tempfile::tempdir().unwrap();
     let output = run(here.path(), REPORT, 0);
     assert_eq!(output.status.code(), Some(0));
-    assert!(said(&output).contains("installing it into target/tools"), "{}", said(&output));
+    let tools = here.path().join("built/tools");
+    let tools = tools.display();
+    assert!(said(&output).contains(&format!("installing it into {tools}")), "{}", said(&output));
     let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
-    assert!(
-        asked.contains("install --locked --quiet --debug --root target/tools cargo-nextest\n"),
-        "{asked}"
-    );
+    let install = format!("install --locked --quiet --debug --root {tools} cargo-nextest\n");
+    assert!(asked.contains(&install), "{asked}");
+    let path = std::fs::read_to_string(here.path().join("path")).unwrap();
+    assert!(path.ends_with(&format!(":{tools}/bin\n")), "{path}");
     assert!(asked.ends_with("nextest run --workspace\n"), "{asked}");
 }
 
