@@ -156,3 +156,26 @@ fn a_guest_program_with_a_path_of_this_machine_is_not_packaged() {
     let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
     assert!(asked.contains("--remap-path-prefix=/sysroot/lib/rustlib/src/rust=/rustc/0123"), "{asked}");
 }
+
+/// A run succeeds as soon as anything was measured, so `packaging/checks` looks at what was.
+#[test]
+fn a_run_in_which_an_environment_failed_passes_no_check() {
+    let here = tempfile::tempdir().unwrap();
+    let weigh = "#!/bin/sh\ncase \"$*\" in\n\
+                 *json) echo \"  \\\"failures\\\": [$FAILURES],\" ;;\n\
+                 *csv) printf 'a,b,c,d,e,environment\\r\\nnoploop,,time,s,lower,native,native\\r\\n' ;;\nesac\n";
+    program(&here.path().join("weigh"), weigh);
+    let script = script("checks");
+    let (_, function) = script.split_once("\nmeasured() {").unwrap();
+    let (function, _) = function.split_once("\n}\n").unwrap();
+    let measured = |environments: &str, failures: &str| {
+        let text = format!("measured() {{{function}\n}}\nmeasured run {environments}");
+        let path = format!("{}:/usr/bin:/bin", here.path().display());
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &text]).env("PATH", path).env("FAILURES", failures);
+        bash.output().unwrap().status.success()
+    };
+    assert!(measured("native", ""));
+    assert!(!measured("native", "{"));
+    assert!(!measured("native,runc", ""));
+}
