@@ -12,14 +12,22 @@ pub struct Prebuilt {
 }
 
 /// Finds the programs in `build/prebuilt/<architecture>/` beside the manifest. Returns `None` if
-/// there is no such directory.
+/// there is no such directory, and the workspace has the sources of the programs.
 ///
 /// # Errors
-/// The directory lacks a file, or `readers` holds no digest.
+/// The directory lacks a file, or `readers` holds no digest. There are neither programs for the
+/// architecture nor their sources.
 pub fn find(manifest: &Path, architecture: &str) -> io::Result<Option<Prebuilt>> {
     let directory = manifest.join("build/prebuilt").join(architecture);
     if !directory.is_dir() {
-        return Ok(None);
+        if manifest.join("../probe").is_dir() {
+            return Ok(None);
+        }
+        let message = format!(
+            "this package of weighbridge has no guest programs for {architecture}: build weighbridge from its \
+             repository"
+        );
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
     let file = |name: &str| {
         let path = directory.join(name);

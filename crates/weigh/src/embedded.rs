@@ -142,11 +142,11 @@ mod tests {
 
     #[test]
     fn prebuilt_programs_are_used_only_if_complete() {
-        let manifest = tempfile::tempdir().unwrap();
-        assert!(prebuilt::find(manifest.path(), "x86_64").unwrap().is_none());
-        let directory = manifest.path().join("build/prebuilt/x86_64");
+        let workspace = tempfile::tempdir().unwrap();
+        let manifest = workspace.path().join("weigh");
+        let directory = manifest.join("build/prebuilt/x86_64");
         fs::create_dir_all(&directory).unwrap();
-        let refused = || prebuilt::find(manifest.path(), "x86_64").err().unwrap().to_string();
+        let refused = || prebuilt::find(&manifest, "x86_64").err().unwrap().to_string();
         assert!(refused().ends_with("readers is missing"), "{}", refused());
         fs::write(directory.join("readers"), "no digest").unwrap();
         assert!(refused().contains("holds no digest"), "{}", refused());
@@ -154,11 +154,16 @@ mod tests {
         fs::write(directory.join("weigh-probe.xz"), "probe").unwrap();
         assert!(refused().ends_with("weigh-kernels.xz is missing"), "{}", refused());
         fs::write(directory.join("weigh-kernels.xz"), "kernels").unwrap();
-        let found = prebuilt::find(manifest.path(), "x86_64").unwrap().unwrap();
+        let found = prebuilt::find(&manifest, "x86_64").unwrap().unwrap();
         assert_eq!(found.readers, "0123456789abcdef0123456789abcdef");
         assert_eq!(found.probe, directory.join("weigh-probe.xz"));
         assert_eq!(found.kernels, directory.join("weigh-kernels.xz"));
-        assert!(prebuilt::find(manifest.path(), "aarch64").unwrap().is_none());
+        let other = || prebuilt::find(&manifest, "aarch64");
+        let reason = other().err().unwrap().to_string();
+        assert!(reason.contains("no guest programs for aarch64"), "{reason}");
+        // The sources of the probe, from which it is built.
+        fs::create_dir(workspace.path().join("probe")).unwrap();
+        assert!(other().unwrap().is_none());
     }
 
     #[test]
