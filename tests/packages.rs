@@ -17,6 +17,7 @@ echo 'version = "9.9.9"' > Cargo.toml
 touch LICENSE README.md CHANGELOG.md target/packages/weighbridge_0.0.1_amd64.deb
 printf '#!/bin/sh\ntouch "$2" "$3"\n' > packaging/notices
 printf '#!/bin/sh\n' > bin/readelf
+printf '#!/bin/sh\necho "$*" > linted\n[ -z "${REFUSE:-}" ]\n' > bin/lintian
 cat > bin/rustc <<'END'
 #!/bin/sh
 case "$*" in
@@ -43,6 +44,11 @@ chmod +x packaging/notices bin/*
 /// Runs `packaging/dist` for this machine with stubs, of which a guest program holds the text.
 /// Returns nothing where there is no dpkg-deb.
 fn dist(here: &Path, holds: &str) -> Option<Output> {
+    dist_with(here, "HOLDS", holds)
+}
+
+/// The same with a variable for the stubs: `HOLDS`, or `REFUSE` if lintian refuses the package.
+fn dist_with(here: &Path, variable: &str, value: &str) -> Option<Output> {
     let dpkg = Command::new("dpkg").arg("--print-architecture").output();
     let Ok(dpkg) = dpkg else {
         eprintln!("SKIPPED packages: no dpkg");
@@ -55,7 +61,7 @@ fn dist(here: &Path, holds: &str) -> Option<Output> {
         .arg(String::from_utf8(dpkg.stdout).unwrap().trim())
         .current_dir(here)
         .env("PATH", path)
-        .env("HOLDS", holds)
+        .env(variable, value)
         .env("SOURCE_DATE_EPOCH", "1000000000")
         .env("CARGO_TARGET_DIR", "/elsewhere")
         .output();
@@ -144,6 +150,17 @@ fn digests_are_those_of_what_was_built_now() {
     assert!(sums.lines().count() == 2 && sums.lines().all(|line| line.contains("9.9.9")), "{sums}");
     let asked = std::fs::read_to_string(here.path().join("asked")).unwrap();
     assert!(asked.contains(" --target-dir target "), "{asked}");
+}
+
+#[test]
+fn what_lintian_calls_an_error_ends_the_script() {
+    let here = tempfile::tempdir().unwrap();
+    let Some(output) = dist_with(here.path(), "REFUSE", "yes") else { return };
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("lintian refuses the package"), "{said}");
+    let linted = std::fs::read_to_string(here.path().join("linted")).unwrap();
+    assert!(linted.starts_with("--fail-on error target/packages/weighbridge_9.9.9_"), "{linted}");
 }
 
 #[test]
