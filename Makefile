@@ -11,8 +11,8 @@ ARCHITECTURES = amd64 arm64
 dist:
 	packaging/dist $(ARCHITECTURES)
 
-# The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), machine arm64
-# (emulated).
+# The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), container (podman),
+# machine machine-sid arm64 arm64-conformance (emulated).
 SYSTEMS = trixie
 test-dist:
 	packaging/test $(SYSTEMS)
