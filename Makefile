@@ -125,9 +125,11 @@ fuzz:
 	done
 
 # Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in
-# one run; what the sensors cost.
+# one run; what the sensors cost. WEIGH_STATIC names the static weigh of `make dist`, which is
+# compared with the dynamic one, as the kernels are.
 bench:
 	cargo build --release --package weighbridge
+	cargo build --profile kernels --package weigh-kernels --bin weigh-kernels
 	cargo run --release --package weigh-bench
 	cargo run --release --package weigh-kernels --example versus_c
 

@@ -26,7 +26,7 @@ pub fn measure() -> Outcome {
 }
 
 /// Four environments, fifty workloads, five thousand blocks.
-fn write(file: &mut std::fs::File) -> std::io::Result<()> {
+pub fn write(file: &mut std::fs::File) -> std::io::Result<()> {
     let mut out = std::io::BufWriter::new(file);
     writeln!(out, "environment,workload,metric,unit,better,value,block")?;
     let mut state = 1u64;

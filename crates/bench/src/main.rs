@@ -11,6 +11,7 @@ mod boot;
 mod boot_qemu;
 mod guests;
 mod hyperfine;
+mod linking;
 mod long_run;
 mod pool;
 mod precision;
@@ -41,7 +42,7 @@ pub type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 type Measurement = (&'static str, fn() -> Outcome);
 
 fn main() {
-    let measurements: [Measurement; 11] = [
+    let measurements: [Measurement; 13] = [
         ("probe", probe::measure),
         ("start of a guest", spawn::measure),
         ("boot of a machine", boot::measure),
@@ -52,6 +53,8 @@ fn main() {
         ("analysis", analyse::measure),
         ("pool", pool::measure),
         ("speed of commands", speeds::measure),
+        ("static weigh", linking::commands),
+        ("static kernels", linking::kernels),
         ("overhead per iteration", hyperfine::measure),
     ];
     let only = std::env::args().nth(1).unwrap_or_default();
