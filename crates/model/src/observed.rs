@@ -175,6 +175,9 @@ pub struct Charge {
     pub weigh_ns: u64,
     /// Processor cycles of guest and helpers; absent without a PMU.
     pub cycles: Option<u64>,
+    /// Instructions that guest and helpers executed; absent without a PMU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
     /// Busy time of all CPUs that is not accounted for by guest, helpers, daemons and weighbridge,
     /// nanoseconds. It is negative if these add up to more than the busy time, as coarse counters
     /// allow.
@@ -257,6 +260,16 @@ mod tests {
         assert_eq!(LoaderUse { used_ns: 1600, ..loader.clone() }.busiest_share(1000), 0.8);
         assert_eq!(LoaderUse { used_ns: 9000, ..loader.clone() }.busiest_share(1000), 1.0);
         assert_eq!((loader.busiest_share(0), LoaderUse::default().busiest_share(5)), (0.0, 0.0));
+    }
+
+    /// Samples without a PMU have the same fields as before there was a count of instructions.
+    #[test]
+    fn instructions_are_optional() {
+        let read = |json: &str| serde_json::from_str::<Charge>(json).unwrap();
+        assert_eq!(read(r#"{"guest_ns":1,"cycles":2}"#).instructions, None);
+        assert!(!serde_json::to_string(&Charge::default()).unwrap().contains("instructions"));
+        let counted = Charge { cycles: Some(2), instructions: Some(3), ..Charge::default() };
+        assert_eq!(read(&serde_json::to_string(&counted).unwrap()), counted);
     }
 
     #[test]

@@ -180,11 +180,7 @@ impl Instance {
             else {
                 continue;
             };
-            if counter.event == perf::CYCLES {
-                seen.charge.cycles = Some(grown);
-            } else {
-                seen.charge.counters.insert(counter.event.name.into(), grown);
-            }
+            counter.event.record(grown, &mut seen.charge);
         }
     }
 

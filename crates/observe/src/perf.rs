@@ -10,11 +10,12 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::path::Path;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::CgroupView;
+use weigh_model::Charge;
 
 /// An event by the kernel's numbers (`linux/perf_event.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Its name in `counters`; cycles have their own field.
+    /// Its name in `counters`; cycles and instructions have their own fields.
     pub(crate) name: &'static str,
     kind: u32,
     config: u64,
@@ -26,6 +27,8 @@ const CACHE: u32 = 3;
 
 /// Processor cycles, including those in virtual machines.
 pub(crate) const CYCLES: Event = Event { name: "cycles", kind: HARDWARE, config: 0 };
+/// Instructions that retired, including those in virtual machines.
+pub(crate) const INSTRUCTIONS: Event = Event { name: "instructions", kind: HARDWARE, config: 1 };
 /// Loads that missed the first-level data TLB: cache 3 (dTLB), operation 0 (read), result 1 (miss).
 pub(crate) const TLB_MISSES: Event = Event { name: "tlb_misses", kind: CACHE, config: 3 | 1 << 16 };
 /// Context switches.
@@ -66,6 +69,17 @@ impl Event {
         let Self { kind, config, .. } = self;
         Attributes { kind, config, read_format: TIMES, ..Attributes::default() }
     }
+
+    /// Records how often it occurred in a window.
+    pub(crate) fn record(self, occurred: u64, charge: &mut Charge) {
+        match self {
+            CYCLES => charge.cycles = Some(occurred),
+            INSTRUCTIONS => charge.instructions = Some(occurred),
+            _ => {
+                charge.counters.insert(self.name.into(), occurred);
+            }
+        }
+    }
 }
 
 /// An event, counted for a guest and its helpers on all CPUs.
@@ -79,7 +93,7 @@ pub(crate) struct Counter {
 /// be counted.
 pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
     let Some(cycles) = Counter::open(CYCLES, root, accounts) else { return Vec::new() };
-    let more = [TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
+    let more = [INSTRUCTIONS, TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
     let mut all = vec![cycles];
     all.extend(more.into_iter().filter_map(|event| Counter::open(event, root, accounts)));
     all
@@ -166,6 +180,18 @@ mod tests {
     #[test]
     fn attributes_have_the_published_size() {
         assert_eq!(size_of::<Attributes>(), 96);
+    }
+
+    #[test]
+    fn cycles_and_instructions_have_their_own_fields() {
+        let mut charge = Charge::default();
+        for (occurred, event) in [(3, CYCLES), (4, INSTRUCTIONS), (5, TLB_MISSES)] {
+            event.record(occurred, &mut charge);
+        }
+        assert_eq!((charge.cycles, charge.instructions), (Some(3), Some(4)));
+        assert_eq!((charge.counters.len(), charge.counters["tlb_misses"]), (1, 5));
+        // The numbers of `PERF_COUNT_HW_CPU_CYCLES` and `PERF_COUNT_HW_INSTRUCTIONS`.
+        assert_eq!([CYCLES, INSTRUCTIONS].map(|event| (event.kind, event.config)), [(0, 0), (0, 1)]);
     }
 
     #[test]

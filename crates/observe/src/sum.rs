@@ -48,7 +48,9 @@ fn charge(total: &mut Charge, window: Charge) {
     names(&mut total.daemons_ns, window.daemons_ns);
     total.weigh_ns += window.weigh_ns;
     // A partial count would look like a complete one.
-    total.cycles = total.cycles.zip(window.cycles).map(|(one, other)| one + other);
+    let both = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one + other);
+    total.cycles = both(total.cycles, window.cycles);
+    total.instructions = both(total.instructions, window.instructions);
     total.unattributed_ns += window.unattributed_ns;
     total.unattributed_uncertainty_ns =
         root_of_squares(total.unattributed_uncertainty_ns, window.unattributed_uncertainty_ns);
@@ -104,6 +106,7 @@ mod tests {
                 guest_ns: 7,
                 helpers_ns: [("shim".to_string(), 2)].into(),
                 cycles: Some(4),
+                instructions: Some(6),
                 unattributed_ns: -3,
                 unattributed_uncertainty_ns: 30,
                 counters: [("page_faults".to_string(), 9)].into(),
@@ -133,6 +136,7 @@ mod tests {
         assert_eq!(total.pressure.unwrap().io_some_ns, 4);
         assert_eq!(total.kernel_log.len(), KERNEL_LINES);
         assert_eq!((total.charge.guest_ns, total.charge.cycles), (14, Some(8)));
+        assert_eq!(total.charge.instructions, Some(12));
         assert_eq!((total.charge.unattributed_ns, total.charge.unattributed_uncertainty_ns), (-6, 50));
         assert_eq!(total.charge.helpers_ns["shim"], 4);
         assert_eq!(total.charge.counters["page_faults"], 18);
@@ -143,7 +147,7 @@ mod tests {
     fn a_value_that_a_window_lacks_is_absent_from_the_sum() {
         let mut total = window();
         add(&mut total, Observed { charge: Charge::default(), ..window() });
-        assert_eq!(total.charge.cycles, None);
+        assert_eq!((total.charge.cycles, total.charge.instructions), (None, None));
         assert!(total.charge.counters.is_empty());
         add(&mut total, Observed { loader: None, ..window() });
         assert_eq!(total.loader, None);

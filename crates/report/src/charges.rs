@@ -32,8 +32,8 @@ pub(crate) struct CpuTable {
     pub daemons: Vec<String>,
     /// The names of the counters, in words.
     pub counters: Vec<String>,
-    /// Whether there is a PMU.
-    pub cycles: bool,
+    /// What a PMU counted, as headings: cycles and instructions per operation, and their ratio.
+    pub counts: Vec<String>,
     pub rows: Vec<CpuRow>,
     /// Counters that differ clearly, a sentence per environment.
     pub why: Vec<String>,
@@ -44,7 +44,8 @@ pub(crate) struct CpuTable {
 pub(crate) struct CpuRow {
     pub environment: String,
     pub cpu: Quantity,
-    pub cycles: Option<Quantity>,
+    /// The values under [`CpuTable::counts`].
+    pub counts: Vec<Option<Quantity>>,
     /// The effect relative to the baseline's.
     pub effect: Option<Effect>,
     pub n: u32,
@@ -113,6 +114,9 @@ pub(crate) fn compared(report: &Report, charge: &ChargeSummary) -> Option<String
     ))
 }
 
+/// What a PMU counted per operation.
+type Count = fn(&ChargeSummary) -> Option<f64>;
+
 /// Everything that is known about a workload's CPU time; `None` if nothing is.
 pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
     let charges: Vec<&ChargeSummary> =
@@ -130,14 +134,22 @@ pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
     let times = |names: &[String], of: &BTreeMap<String, f64>| {
         names.iter().map(|name| of.get(name).map(|ns| duration(ns / 1e9))).collect()
     };
+    let counts: [(String, Count); 3] = [
+        (format!("cycles/{operation}"), |charge| charge.cycles_per_op),
+        (format!("instructions/{operation}"), |charge| charge.instructions_per_op),
+        ("instructions/cycle".into(), ChargeSummary::instructions_per_cycle),
+    ];
+    let is_known = |(_, of): &(String, Count)| charges.iter().any(|charge| of(charge).is_some());
+    let counts: Vec<(String, Count)> = counts.into_iter().filter(is_known).collect();
     let rows = charges
         .iter()
         .map(|charge| CpuRow {
             environment: charge.environment.clone(),
             cpu: scale.quantity(charge.cpu_ns_per_op / 1e9),
-            cycles: charge
-                .cycles_per_op
-                .map(|cycles| Scale::new(&Unit::normalise("cycles").0, [cycles], None).quantity(cycles)),
+            counts: counts
+                .iter()
+                .map(|(_, of)| of(charge).map(|value| Quantity::new(value, count("events", value), "")))
+                .collect(),
             effect: charge.difference.map(Effect::from),
             n: charge.n,
             parts: times(&parts, &charge.parts_ns_per_op),
@@ -157,7 +169,7 @@ pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
         parts,
         daemons,
         counters: counters.iter().map(|name| words(name)).collect(),
-        cycles: charges.iter().any(|c| c.cycles_per_op.is_some()),
+        counts: counts.into_iter().map(|(heading, _)| heading).collect(),
         rows,
         why,
     })
@@ -209,6 +221,11 @@ fn sentence(report: &Report, charge: &ChargeSummary) -> String {
     };
     if helped(charge) {
         text.push_str(&format!(": {}", list(&charge.parts_ns_per_op)));
+    }
+    if let Some((instructions, per_cycle)) = charge.instructions_per_op.zip(charge.instructions_per_cycle()) {
+        let instructions = join(&format!("{} instructions", count("events", instructions)));
+        let per_cycle = count("events", per_cycle);
+        text.push_str(&format!("; {instructions} per {}, {per_cycle} per cycle", charge.operation));
     }
     if charge.daemons_ns_per_op.values().any(|ns| *ns > 0.0) {
         text.push_str(&format!(
@@ -268,6 +285,7 @@ mod tests {
             n: 30,
             difference: None,
             cycles_per_op: None,
+            instructions_per_op: None,
             parts_ns_per_op: BTreeMap::new(),
             daemons_ns_per_op: BTreeMap::new(),
             counters_per_op: counters.iter().map(|(name, value)| ((*name).to_string(), *value)).collect(),
@@ -284,6 +302,27 @@ mod tests {
         assert_eq!(why(&native, &native), None);
         let same = of("run", &[("page_faults", 12.0)], "other");
         assert_eq!(why(&native, &same), None);
+    }
+
+    #[test]
+    fn instructions_stand_beside_cycles_where_both_are_counted() {
+        let counted = ChargeSummary {
+            cycles_per_op: Some(3e9),
+            instructions_per_op: Some(6e9),
+            ..of("run", &[], "native")
+        };
+        let mut report = Report::default();
+        report.circumstances.charges = vec![counted, of("run", &[], "other")];
+        let found = table(&report, "w").unwrap();
+        assert_eq!(found.counts, ["cycles/run", "instructions/run", "instructions/cycle"]);
+        let numbers: Vec<&str> =
+            found.rows[0].counts.iter().flatten().map(|count| count.number.as_str()).collect();
+        assert_eq!(numbers, ["3G", "6G", "2"]);
+        assert!(found.rows[1].counts.iter().all(Option::is_none));
+        let sentence = &found.rows[0].sentence;
+        assert!(sentence.ends_with("; 6G\u{a0}instructions per run, 2 per cycle"), "{sentence}");
+        report.circumstances.charges.remove(0);
+        assert!(table(&report, "w").unwrap().counts.is_empty());
     }
 
     #[test]

@@ -18,7 +18,8 @@ const HEADER: &str = "\
     failed flags pairing exploratory comparisons margin void_units unequal failure_reasons \
     unequal_intended unequal_allowed acceleration clock operation cpu_ns_per_op cpu_n \
     cpu_difference_mean cpu_difference_ci_low cpu_difference_ci_high cycles_per_op cpu_parts_ns_per_op \
-    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent bound look";
+    cpu_daemons_ns_per_op counters_per_op void_causes noisy_host closed_loop absent bound look \
+    instructions_per_op";
 
 /// The values of a row by column. A column without a value stays empty.
 pub(crate) type Record = BTreeMap<&'static str, String>;
@@ -93,6 +94,7 @@ fn circumstances(report: &Report, cell: &Cell) -> Record {
         ("cpu_ns_per_op", number(charge.map(|c| c.cpu_ns_per_op))),
         ("cpu_n", charge.map(|c| c.n.to_string()).unwrap_or_default()),
         ("cycles_per_op", number(charge.and_then(|c| c.cycles_per_op))),
+        ("instructions_per_op", number(charge.and_then(|c| c.instructions_per_op))),
         ("cpu_parts_ns_per_op", charge.map(|c| pairs(&c.parts_ns_per_op)).unwrap_or_default()),
         ("cpu_daemons_ns_per_op", charge.map(|c| pairs(&c.daemons_ns_per_op)).unwrap_or_default()),
         ("counters_per_op", charge.map(|c| pairs(&c.counters_per_op)).unwrap_or_default()),

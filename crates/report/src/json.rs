@@ -224,6 +224,8 @@ fn charge(charge: &ChargeSummary) -> Value {
         "cpu_ns_per_op": charge.cpu_ns_per_op,
         "difference": estimate(charge.difference, "mean"),
         "cycles_per_op": charge.cycles_per_op,
+        "instructions_per_op": charge.instructions_per_op,
+        "instructions_per_cycle": charge.instructions_per_cycle(),
         "parts_ns_per_op": charge.parts_ns_per_op,
         "daemons_ns_per_op": charge.daemons_ns_per_op,
         "counters_per_op": charge.counters_per_op,

@@ -354,6 +354,9 @@ fn service_demand(report: &Report) -> Option<String> {
     if charges.iter().any(|charge| charge.cycles_per_op.is_some()) {
         text.push_str(" Where the processor counts cycles, cycles replace it.");
     }
+    if charges.iter().any(|charge| charge.instructions_per_cycle().is_some()) {
+        text.push_str(" More instructions are more work; fewer instructions per cycle are slower work.");
+    }
     if charges.iter().any(|charge| !charge.daemons_ns_per_op.is_empty()) {
         text.push_str(" The CPU time of daemons that all guests share is listed separately and not charged.");
     }

@@ -396,11 +396,10 @@ fn service_demand(report: &Report, group: &Group, cpu: &CpuTable, section: &mut 
 }
 
 fn cpu_table(report: &Report, group: &Group, cpu: &CpuTable) -> Table {
-    let cycles = cpu.cycles.then(|| format!("cycles/{}", cpu.operation));
     let daemons = cpu.daemons.iter().map(|daemon| format!("{daemon} (shared, not charged)"));
     let columns = [format!("CPU/{}", cpu.operation)]
         .into_iter()
-        .chain(cycles)
+        .chain(cpu.counts.iter().cloned())
         .chain([format!("against {} [95 % interval]", report.analysis.baseline), "n".into()])
         .chain(cpu.parts.iter().cloned())
         .chain(daemons);
@@ -409,7 +408,7 @@ fn cpu_table(report: &Report, group: &Group, cpu: &CpuTable) -> Table {
         let effect = row.effect.clone().map(Entry::effect).unwrap_or_default();
         let entries = [Entry::name(&row.environment), Entry::quantity(row.cpu.clone())]
             .into_iter()
-            .chain(cpu.cycles.then(|| some(&row.cycles)))
+            .chain(row.counts.iter().map(some))
             .chain([effect, Entry::count(row.n)])
             .chain(row.parts.iter().chain(&row.daemons).map(some));
         Row::new(entries)

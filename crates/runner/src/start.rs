@@ -150,6 +150,7 @@ impl Window {
         charge.helpers_ns = used.helpers_ns;
         charge.counters.clear();
         charge.cycles = None;
+        charge.instructions = None;
         for (name, ns) in after.daemons_ns {
             let before = self.before.daemons_ns.get(&name).copied().unwrap_or(0);
             charge.daemons_ns.insert(name, ns.saturating_sub(before));

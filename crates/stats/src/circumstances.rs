@@ -335,10 +335,21 @@ pub struct ChargeSummary {
     pub difference: Option<Interval>,
     /// Cycles per operation, if there is a PMU.
     pub cycles_per_op: Option<f64>,
+    /// Instructions per operation, if there is a PMU.
+    #[serde(default)]
+    pub instructions_per_op: Option<f64>,
     /// The parts of `cpu_ns_per_op`: `guest`, helpers by name, `softirq`.
     pub parts_ns_per_op: BTreeMap<String, f64>,
     /// CPU time of shared daemons per operation, nanoseconds, by name; not part of the charge.
     pub daemons_ns_per_op: BTreeMap<String, f64>,
     /// Counters per operation that explain the cost, as in [`weigh_model::Charge::counters`].
     pub counters_per_op: BTreeMap<String, f64>,
+}
+
+impl ChargeSummary {
+    /// Instructions per cycle (IPC): the ratio of the two medians; absent without either.
+    pub fn instructions_per_cycle(&self) -> Option<f64> {
+        let (instructions, cycles) = self.instructions_per_op.zip(self.cycles_per_op)?;
+        (cycles > 0.0).then(|| instructions / cycles)
+    }
 }

@@ -2,9 +2,11 @@
 //! length, text that is not markup.
 
 use crate::common::{self, FORMATS, Sample, Shown, found, hostile_samples, samples, study};
-use std::collections::BTreeSet;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use weigh_report::study::StudyReport;
 use weigh_report::{Format, Options};
+use weigh_stats::ChargeSummary;
 
 fn everything() -> impl Iterator<Item = (&'static str, Sample)> {
     samples().into_iter().chain(hostile_samples())
@@ -203,6 +205,31 @@ fn rows_of(report: &StudyReport) -> usize {
         .flat_map(|r| &r.cells)
         .filter(|cell| cell.published.is_some() || cell.measured.is_some() || cell.missing.is_some());
     claims + known.count()
+}
+
+#[test]
+fn counts_of_the_processor_are_exported() {
+    let mut report = common::standard();
+    let cell = report.analysis.cells[0].clone();
+    report.circumstances.charges = vec![ChargeSummary {
+        workload: cell.workload,
+        environment: cell.environment,
+        operation: "run".into(),
+        cpu_ns_per_op: 1e9,
+        n: cell.n,
+        difference: None,
+        cycles_per_op: Some(2e9),
+        instructions_per_op: Some(5e9),
+        parts_ns_per_op: BTreeMap::new(),
+        daemons_ns_per_op: BTreeMap::new(),
+        counters_per_op: BTreeMap::new(),
+    }];
+    let json: Value = serde_json::from_str(&report.text(Format::Json)).expect("JSON");
+    let charge = &json["charges"][0];
+    assert_eq!(charge["instructions_per_op"], Value::from(5e9));
+    assert_eq!(charge["instructions_per_cycle"], Value::from(2.5));
+    let csv = report.text(Format::Csv);
+    assert!(csv.lines().nth(1).is_some_and(|line| line.ends_with(",5000000000")), "{csv}");
 }
 
 #[test]

@@ -53,10 +53,16 @@ pub(crate) fn relate(workload: &WorkloadPlan, trial: &mut Trial, sliced: &Trial,
     scale(&mut charge.guest_ns, totals);
     scale(&mut charge.softirq_ns, totals);
     charge.helpers_ns.values_mut().for_each(|ns| scale(ns, totals));
-    if let (Some(cycles), Some(sliced), Some(whole)) = (&mut charge.cycles, sliced.cycles, whole.cycles)
-        && whole > 0
-    {
-        scale(cycles, [sliced, whole]);
+    let counts = [
+        (&mut charge.cycles, sliced.cycles, whole.cycles),
+        (&mut charge.instructions, sliced.instructions, whole.instructions),
+    ];
+    for (count, sliced, whole) in counts {
+        if let (Some(count), Some(sliced), Some(whole)) = (count, sliced, whole)
+            && whole > 0
+        {
+            scale(count, [sliced, whole]);
+        }
     }
 }
 
@@ -78,8 +84,11 @@ pub(crate) fn summary(
     let mut parts = medians(&charged, |charge| &charge.helpers_ns, Some(0));
     parts.insert("guest".into(), median(charged.iter().map(|(c, n)| c.guest_ns as f64 / n)));
     parts.insert("softirq".into(), median(charged.iter().map(|(c, n)| c.softirq_ns as f64 / n)));
-    let cycles: Option<Vec<f64>> =
-        charged.iter().map(|(charge, n)| Some(charge.cycles? as f64 / n)).collect();
+    // Without a count of every trial, the median would be that of other trials.
+    let counted = |of: fn(&Charge) -> Option<u64>| {
+        let all: Option<Vec<f64>> = charged.iter().map(|(charge, n)| Some(of(charge)? as f64 / n)).collect();
+        all.map(|all| median(all.into_iter()))
+    };
     let ratios = if environment == plan.baseline {
         Vec::new()
     } else {
@@ -93,7 +102,8 @@ pub(crate) fn summary(
         environment: environment.into(),
         operation: operation(workload).into(),
         cpu_ns_per_op: median(charged.iter().map(|(charge, n)| charge.total_ns() as f64 / n)),
-        cycles_per_op: cycles.map(|cycles| median(cycles.into_iter())),
+        cycles_per_op: counted(|charge| charge.cycles),
+        instructions_per_op: counted(|charge| charge.instructions),
         parts_ns_per_op: parts,
         daemons_ns_per_op: medians(&charged, |charge| &charge.daemons_ns, Some(0)),
         counters_per_op: medians(&charged, |charge| &charge.counters, None),

@@ -280,6 +280,7 @@ fn cpu_per_operation_is_charged_with_every_helper() {
                     softirq_ns: 10_000,
                     daemons_ns: [("daemon".into(), 5_000_000)].into(),
                     cycles: (with_cycles || e == "native").then_some(guest_ns * 3),
+                    instructions: (with_cycles || e == "native").then_some(guest_ns * 6),
                     counters: [("vm_exits".into(), 100)].into(),
                     ..Charge::default()
                 };
@@ -298,8 +299,10 @@ fn cpu_per_operation_is_charged_with_every_helper() {
     let part = |name: &str| e.parts_ns_per_op[name];
     assert_eq!((part("guest"), part("proxy"), part("softirq")), (100_003.0 / 50.0, 1_000.0, 200.0));
     assert_eq!((e.daemons_ns_per_op["daemon"], e.counters_per_op["vm_exits"]), (100_000.0, 2.0));
-    assert_eq!(e.cycles_per_op, None);
-    assert!(collected.circumstances.charges[0].cycles_per_op.is_some());
+    assert_eq!((e.cycles_per_op, e.instructions_per_op, e.instructions_per_cycle()), (None, None, None));
+    let native = &collected.circumstances.charges[0];
+    assert_eq!((native.cycles_per_op, native.instructions_per_op), (Some(3_000.18), Some(6_000.36)));
+    assert_eq!(native.instructions_per_cycle(), Some(2.0));
 
     let analysis = analysed_run(&plan, &collected);
     let demand = cell_in(&analysis, "cpu_per_request", "e");

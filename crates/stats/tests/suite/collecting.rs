@@ -310,7 +310,12 @@ fn a_whole_trial_beside_slices_is_compared_with_the_whole_trial_of_the_baseline(
 #[test]
 fn cpu_time_beside_slices_is_related_in_the_same_way() {
     let plan = time_plan();
-    let charged = |record: Record, ns| seen(record, Some(quiet(ns)), None);
+    let charged = |record: Record, ns: u64| {
+        let mut observed = quiet(ns);
+        observed.charge.cycles = Some(2 * ns);
+        observed.charge.instructions = Some(3 * ns);
+        seen(record, Some(observed), None)
+    };
     let whole = charged(measured(At(0, 0, "w", "native"), &[3.0]), 3_000_000);
     let unit = beside_slices(0, [1.0, 1.1, 3.3], Some(whole));
     let unit = unit.into_iter().zip([1_000_000, 1_100_000, 3_600_000, 0]).map(|(record, ns)| match record {
@@ -319,8 +324,11 @@ fn cpu_time_beside_slices_is_related_in_the_same_way() {
     });
     let collected = collect(&plan, &file([unit.collect()]));
     let charges = &collected.circumstances.charges;
-    let of = |name: &str| charges.iter().find(|charge| charge.environment == name).unwrap().cpu_ns_per_op;
-    assert_eq!((of("native"), of("e"), of("f")), (1_000_000.0, 1_100_000.0, 1_200_000.0));
+    let of = |name: &str| charges.iter().find(|charge| charge.environment == name).unwrap();
+    let ns = ["native", "e", "f"].map(|name| of(name).cpu_ns_per_op);
+    assert_eq!(ns, [1_000_000.0, 1_100_000.0, 1_200_000.0]);
+    let counts = (of("f").cycles_per_op, of("f").instructions_per_op);
+    assert_eq!(counts, (Some(2_400_000.0), Some(3_600_000.0)));
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn charge(
         n: BLOCKS,
         difference,
         cycles_per_op: None,
+        instructions_per_op: None,
         parts_ns_per_op: named(parts),
         daemons_ns_per_op: named(daemons),
         counters_per_op: named(counters),

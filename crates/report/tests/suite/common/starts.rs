@@ -51,6 +51,7 @@ fn charge(
         n: BLOCKS,
         difference: None,
         cycles_per_op: None,
+        instructions_per_op: None,
         parts_ns_per_op: parts,
         daemons_ns_per_op: named(daemons),
         counters_per_op: BTreeMap::new(),
