@@ -409,6 +409,27 @@ fn a_fleet_is_pooled_by_its_name() {
 }
 
 #[test]
+fn a_price_gives_a_run_the_cost_of_operations() {
+    let stage = four();
+    let report = stage.json("show a --price 0.36/h --format json");
+    let cost_of = |report: &Value, environment: &str| {
+        listed(report, "costs").iter().find(|cost| cost["environment"] == environment).unwrap().clone()
+    };
+    assert_eq!(listed(&report, "costs").len(), 2, "one metric in two environments: {report}");
+    // A second costs .0001.
+    let median = cell_of(&report, BASELINE, "time")["median"].as_f64().unwrap();
+    let per_million = cost_of(&report, BASELINE)["per_million"].as_f64().unwrap();
+    assert!((per_million / (100.0 * median) - 1.0).abs() < 0.05, "{per_million} at {median} s");
+    let dearer = stage.json(&format!("show a --price 0.36/h --price {OTHER}=0.72/h --format json"));
+    let [same, twice] = [&report, &dearer]
+        .map(|report| 1.0 + cost_of(report, OTHER)["against_baseline"]["mean"].as_f64().unwrap());
+    assert!((twice / same - 2.0).abs() < 1e-9, "{same} {twice}");
+    assert!(unbroken(&stage.stdout("show a --price 0.36/h")).contains("what it costs"));
+    stage.refuses("show a --price 0.36", &["the price must end in /h", "0.34/h"]);
+    stage.refuses("show a --price nowhere=1/h", &["no environment `nowhere`"]);
+}
+
+#[test]
 fn kinds_of_machines_are_compared_by_cost_of_the_work() {
     let stage = four();
     let kinds = "pool a b c d --label a=small --label b=small --label c=large --label d=large";

@@ -13,7 +13,9 @@ use crate::results::{self, Group};
 use crate::rows::two_digits;
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
-use crate::{Report, answer, course, differences, duplicates, limits, neighbours, notes, plots, surface};
+use crate::{
+    Report, answer, costs, course, differences, duplicates, limits, neighbours, notes, plots, surface,
+};
 use weigh_stats::Verdict;
 
 /// The number of warnings that have a line before the rest is counted.
@@ -35,6 +37,7 @@ pub(crate) fn document(report: &Report) -> Document {
         neighbours::sections(report, &names, &mut plots),
         course::sections(report, &names, &mut plots),
         limits::sections(report),
+        costs::sections(report),
         duplicates::sections(report),
         surface::sections(report, &groups, false),
     ];

@@ -2,7 +2,7 @@
 //! Numbers are not rounded.
 
 use crate::differences::{Difference, differences};
-use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, notes, surface, troubles};
+use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, costs, notes, surface, troubles};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
@@ -51,6 +51,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     }));
     let further = json!({
         "limits": report.limits,
+        "costs": costs::json(report),
+        "guests_bought": costs::guests_json(report),
         "degradations": report.degradations,
         "isolations": report.isolations,
         "sums": report.sums,

@@ -1,11 +1,11 @@
 //! What one more guest takes, in words, for resources measured at several numbers of guests.
 
-use crate::Report;
 use crate::document::{Entry, Section};
 use crate::group::grouped;
 use crate::own::{self, OwnRow};
 use crate::quantity::{Quantity, Scale, plain_percent};
 use crate::results::assignments;
+use crate::{Report, costs};
 use weigh_model::WorkloadKey;
 use weigh_stats::{Interval, Limit};
 
@@ -27,12 +27,27 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
         if is_bytes(limits[0]) {
             columns.insert(1, "guests per GiB".into());
         }
+        let priced = is_bytes(limits[0]) && report.host.is_some() && !report.prices.is_empty();
+        if priced {
+            columns.insert(2, "guests per unit of price".into());
+        }
         columns.extend(["numbers of guests", "n"].map(String::from));
-        let note = "a line is fitted to the total against the number of guests in each block; its slope is what one more guest takes, its \
-             intercept is what all have in common; brackets hold the 95 % interval over blocks";
+        let mut note = "a line is fitted to the total against the number of guests in each block; its slope is what one more guest takes, its \
+             intercept is what all have in common; brackets hold the 95 % interval over blocks"
+            .to_string();
+        if priced {
+            note.push_str("; guests per unit of price are those that the memory of the host holds for an hour beside what all have in common");
+        }
         let caption = format!("{} {metric}{params} in the limit", key.name);
-        let rows = limits.into_iter().map(row).collect();
-        own::section(own::table(caption, note.into(), "environment", &columns, rows), Vec::new())
+        let with_price = |limit: &Limit| {
+            let mut row = row(limit);
+            if priced {
+                row.entries.insert(2, costs::bought(report, limit).map(whole_numbers).unwrap_or_default());
+            }
+            row
+        };
+        let rows = limits.into_iter().map(with_price).collect();
+        own::section(own::table(caption, note, "environment", &columns, rows), Vec::new())
     };
     grouped(&report.limits, same).into_iter().map(section).collect()
 }
@@ -50,11 +65,7 @@ fn row(limit: &Limit) -> OwnRow {
     };
     let mut entries = vec![shown(limit.each)];
     if is_bytes(limit) {
-        let whole = |fit: Interval| {
-            let [estimate, low, high] = [fit.estimate, fit.low, fit.high].map(whole);
-            Entry::estimate(estimate, low, high)
-        };
-        entries.push(limit.fit_into(GIB).map(whole).unwrap_or_default());
+        entries.push(limit.fit_into(GIB).map(whole_numbers).unwrap_or_default());
     }
     entries.push(shown(limit.common));
     let counts: Vec<String> = limit.counts.iter().map(ToString::to_string).collect();
@@ -64,6 +75,11 @@ fn row(limit: &Limit) -> OwnRow {
         format!("the line misses the measured totals by up to {misfit}: what one more guest takes depends on how many there are")
     });
     OwnRow { name: Entry::name(&limit.environment), entries, remark }
+}
+
+fn whole_numbers(amount: Interval) -> Entry {
+    let [estimate, low, high] = [amount.estimate, amount.low, amount.high].map(whole);
+    Entry::estimate(estimate, low, high)
 }
 
 /// A number with three digits, which is enough for planning.
@@ -104,6 +120,22 @@ mod tests {
         assert_eq!(words[1], "512 [507, 517]");
         assert!(words[2].starts_with("-1.00 KiB [-3.00, 1.00"), "{words:?}");
         assert_eq!((words[3].as_str(), words[4].as_str(), &row.remark), ("1, 2, 4", "6", &None));
+    }
+
+    #[test]
+    fn a_unit_of_the_price_buys_guests() {
+        let one = limit("B", 2.0 * 1_048_576.0, 0.001);
+        let host = weigh_model::HostFacts { memory_bytes: 4 << 30, ..weigh_model::HostFacts::default() };
+        let prices = [("runc".to_string(), 0.5)].into();
+        let report = Report { limits: vec![one.clone()], host: Some(host), prices, ..Report::default() };
+        // 2,048 guests of 2 MiB for half a unit an hour.
+        let bought = costs::bought(&report, &one).unwrap();
+        assert!((bought.estimate - 4096.0).abs() < 1e-6 && bought.low < 4096.0, "{bought:?}");
+        let words = format!("{:?}", sections(&report));
+        assert!(words.contains("guests per unit of price") && words.contains("4096"), "{words}");
+        let without = Report { prices: Default::default(), ..report };
+        assert!(!format!("{:?}", sections(&without)).contains("per unit of price"));
+        assert_eq!(costs::bought(&without, &one), None);
     }
 
     #[test]

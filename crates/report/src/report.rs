@@ -24,6 +24,8 @@ pub struct Report {
     pub analysis: Analysis,
     /// What one more guest takes, for resources measured at several numbers of guests.
     pub limits: Vec<Limit>,
+    /// The price of an hour of the host, by environment; empty if no price was given.
+    pub prices: BTreeMap<String, f64>,
     /// What neighbours cost a guest, for metrics measured among neighbours.
     pub degradations: Vec<Degradation>,
     /// What busy neighbours cost beyond idle ones.

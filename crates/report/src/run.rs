@@ -17,7 +17,7 @@ use crate::results::{self, Group, Median};
 use crate::text::shown_name;
 use crate::troubles::{self, Advice};
 use crate::{
-    LogEnd, Report, answer, circumstances, course, differences, duplicates, limits, neighbours, notes,
+    LogEnd, Report, answer, circumstances, costs, course, differences, duplicates, limits, neighbours, notes,
     spread, successes, surface,
 };
 use facts::{environments, host_facts, plan_facts};
@@ -52,6 +52,7 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
         neighbours::sections(report, &names, &mut plots),
         course::sections(report, &names, &mut plots),
         limits::sections(report),
+        costs::sections(report),
         duplicates::sections(report),
         surface::sections(report, &groups, true),
     ]

@@ -69,6 +69,7 @@ mod noise;
 mod pelt;
 mod pilot;
 mod pool;
+mod price;
 mod proportion;
 mod quantile;
 mod quantum;
@@ -119,6 +120,7 @@ pub use pool::{
     GroupDifference, MachineEffect, MachineSpread, PoolRun, Pooled, PooledCell, PooledGroup, RunEstimates,
     Scope, WorkCost, gate_pooled, join_shares, pool, work_costs,
 };
+pub use price::{OperationCost, not_priced, operation_costs};
 pub use sequential::SequentialLook;
 pub use spread::{BetterInvestment, FEWEST_UNITS, MOST_TIMES, Spread, UnitTime};
 pub use stop::{precise_enough, precise_workloads};

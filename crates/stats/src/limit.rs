@@ -45,6 +45,15 @@ impl Limit {
         let each = self.each;
         (each.low > 0.0).then(|| each.map_reversed(|each| room / each))
     }
+
+    /// How many pieces one unit of the price buys for an hour, on a host that has this `room` for
+    /// this price of an hour: those that fit beside what all have in common. The interval follows
+    /// from the cost of each. None as for [`Self::fit_into`], and if nothing fits.
+    pub fn bought(&self, room: f64, per_hour: f64) -> Option<Interval> {
+        let left = room - self.common.estimate.max(0.0);
+        let fit = self.fit_into(left).filter(|_| left > 0.0)?;
+        Some(fit.map(|pieces| pieces / per_hour))
+    }
 }
 
 /// Computes the limits of every primary metric that was measured at several numbers of guests,
@@ -196,6 +205,10 @@ mod tests {
         assert!((limit.common.estimate - 100.0).abs() < 1e-9 && limit.worst_misfit < 1e-12, "{limit:?}");
         let fit = limit.fit_into(1100.0).unwrap();
         assert!((fit.estimate - 100.0).abs() < 1e-6 && fit.low < 100.0 && fit.high > 100.0);
+        // 100 are in common; the other 1,100 hold 100 for half a unit of the price.
+        let bought = limit.bought(1200.0, 0.5).unwrap();
+        assert!((bought.estimate - 200.0).abs() < 1e-6 && bought.low < 200.0 && bought.high > 200.0);
+        assert_eq!(limit.bought(50.0, 0.5), None);
     }
 
     #[test]

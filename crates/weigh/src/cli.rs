@@ -18,7 +18,7 @@ pub use fleet::FleetArgs;
 pub use gate::BuildGateArgs;
 pub use guests::{DensityArgs, FootprintArgs, SoakArgs, StartArgs};
 pub use history::HistoryArgs;
-pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat};
+pub use output::{DetailsArg, GateArgs, OutputArgs, OutputFormat, PriceArgs};
 pub use pool::{By, PoolArgs, PoolSelection};
 pub use samples::{AnalyseArgs, SampleFormat};
 pub use selftest::{SelftestArgs, SelftestFormat};
@@ -118,6 +118,9 @@ pub enum Command {
         /// A run directory, or `last`
         #[arg(default_value = "last")]
         run: PathBuf,
+        /// What an hour of the host costs
+        #[command(flatten)]
+        prices: PriceArgs,
         /// How the report is written
         #[command(flatten)]
         output: OutputArgs,

@@ -18,6 +18,7 @@ mod outcome;
 mod output;
 mod placement;
 mod pool;
+mod prices;
 mod request;
 mod selftest;
 mod study;

@@ -45,6 +45,7 @@ pub fn from_run(directory: &RunDirectory) -> Result<Report, Failure> {
         plan: Some(plan.clone()),
         host: Some(directory.host().clone()),
         limits: cost_per_guest(plan, &collected.comparisons),
+        prices: BTreeMap::new(),
         degradations: if lasts { Vec::new() } else { degradations(&collected.comparisons, &known) },
         isolations: if lasts { Vec::new() } else { isolations(&collected.comparisons) },
         sums: sums(&collected.comparisons, &collected.alone, &known),

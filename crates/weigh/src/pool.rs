@@ -1,7 +1,6 @@
 //! Makes one report from the directories of runs of one plan on several machines.
 
 mod groups;
-mod prices;
 mod shares;
 mod unlike;
 
@@ -11,8 +10,8 @@ use crate::distinct::{Observation, canonical, require_distinct};
 use crate::error::{ExitKind, Failure};
 use crate::facts;
 use crate::outcome::{self, Read};
+use crate::prices::Prices;
 use groups::Labels;
-use prices::Prices;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weigh_model::{HostFacts, Plan};
@@ -47,7 +46,7 @@ struct PoolRun {
 /// was measured.
 pub fn report(args: &PoolSelection) -> Result<PooledReport, Failure> {
     let labels = Labels::parse(&args.label)?;
-    let prices = Prices::read(&args.price, args.prices.as_deref())?;
+    let prices = Prices::of_kinds(&args.price, args.prices.as_deref())?;
     let by = match (args.by, args.label.as_slice()) {
         (Some(by), [_, ..]) if by != By::Label => {
             return Err(Failure::input("runs are grouped by their labels or by something else")

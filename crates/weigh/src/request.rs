@@ -8,12 +8,14 @@ mod gate_file;
 pub mod loader;
 mod workloads;
 
-use crate::cli::MeasureArgs;
+use crate::cli::{MeasureArgs, PriceArgs};
 use crate::embedded;
 use crate::error::{ExitKind, Failure};
 use crate::host::HostView;
 use crate::placement::Placement;
+use crate::prices::Prices;
 use environments::{capabilities, environments};
+use std::collections::BTreeMap;
 use weigh_model::{
     Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, SliceChoice,
     WorkloadPlan, check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
@@ -55,6 +57,8 @@ pub struct PlanRequest {
     recorded: Option<Vec<String>>,
     /// Whether the run may be group-sequential.
     looks: bool,
+    /// What an hour of the host costs.
+    prices: PriceArgs,
     planner: Box<Planner>,
 }
 
@@ -70,6 +74,7 @@ impl PlanRequest {
             facts: weigh_host::facts::host_facts(),
             recorded: None,
             looks: true,
+            prices: PriceArgs::default(),
             planner: Box::new(planner),
         }
     }
@@ -87,6 +92,19 @@ impl PlanRequest {
     /// Marks the environments as named, because a plan file names them.
     pub fn of_plan_file(self) -> Self {
         Self { names_environments: true, ..self }
+    }
+
+    /// Sets what an hour of the host costs, for the report.
+    pub fn pricing(self, prices: PriceArgs) -> Self {
+        Self { prices, ..self }
+    }
+
+    /// Returns the price of the host for each environment of the plan; empty if there is none.
+    ///
+    /// # Errors
+    /// A price is malformed, or for an environment that is not there; an environment has none.
+    pub fn prices(&self, plan: &Plan) -> Result<BTreeMap<String, f64>, Failure> {
+        Prices::of_host(&self.prices)?.of_environments(plan)
     }
 
     /// Makes the plan.

@@ -2,6 +2,7 @@
 
 use super::PooledReport;
 use super::document::bar;
+use crate::costs::counted;
 use crate::document::{
     Align, Audience, BarScale, Block, Column, Entry, Figure, Fit, Piece, PlotKind, Row, Section, Table, Tone,
 };
@@ -13,7 +14,7 @@ use crate::results::reach;
 use crate::study::charts::{Chart, Mark, Series};
 use crate::text::shown_name;
 use serde_json::{Value, json};
-use weigh_model::{Better, Unit};
+use weigh_model::Unit;
 use weigh_stats::{WorkCost, work_costs};
 
 /// The costs of a report; empty if it has no prices.
@@ -45,14 +46,6 @@ pub(super) fn section(report: &PooledReport, plots: &mut Plots) -> Section {
     section
 }
 
-/// What a unit of the price buys: iterations, or whatever the rate counts.
-fn bought(cost: &WorkCost) -> String {
-    match cost.metric.better {
-        Better::Lower => "iterations".into(),
-        Better::Higher => shown_name(cost.metric.unit.symbol().trim_end_matches("/s")),
-    }
-}
-
 fn caption(cost: &WorkCost) -> String {
     format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name))
 }
@@ -77,7 +70,7 @@ fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
             shown_name(&report.pooled.groups[cost.group].name),
             shown_name(&cost.environment),
             price(cost),
-            Quantity { unit: format!("{prefix}{}", bought(cost)), ..scale.quantity(cost.work) },
+            Quantity { unit: format!("{prefix}{}", counted(&cost.metric)), ..scale.quantity(cost.work) },
         );
         Mark { low, high, ..Mark::at(price(cost), scale.shown(cost.work), text) }
     };
@@ -90,7 +83,7 @@ fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
     let environments = distinct(costs.iter().map(|cost| cost.environment.as_str()));
     Chart {
         title: caption(costs[0]),
-        what: format!("{prefix}{} per unit of price", bought(costs[0])),
+        what: format!("{prefix}{} per unit of price", counted(&costs[0].metric)),
         across: "price of an hour".into(),
         ..Chart::of(
             PlotKind::Lines,
@@ -139,7 +132,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
              work in the same environment, against {first}; + costs more (Welch, by machine). A kind with one machine has \
              no interval. Not adjusted for their number, no verdicts",
             prefix,
-            bought(cost),
+            counted(&cost.metric),
         )
         .replace(" %", "\u{a0}%"),
         columns: vec![
@@ -168,7 +161,7 @@ pub(super) fn json(report: &PooledReport) -> Vec<Value> {
             "metric": cost.metric.name,
             "environment": cost.environment,
             "machines": cost.machines,
-            "counts": bought(&cost),
+            "counts": counted(&cost.metric),
             "work": cost.work,
             "work_ci_low": cost.interval.map(|(low, _)| low),
             "work_ci_high": cost.interval.map(|(_, high)| high),

@@ -4,6 +4,7 @@
 use crate::common::{self, FORMATS, Sample, Shown, found, hostile_samples, samples, study};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use weigh_model::Unit;
 use weigh_report::study::StudyReport;
 use weigh_report::{Format, Options};
 use weigh_stats::ChargeSummary;
@@ -205,6 +206,43 @@ fn rows_of(report: &StudyReport) -> usize {
         .flat_map(|r| &r.cells)
         .filter(|cell| cell.published.is_some() || cell.measured.is_some() || cell.missing.is_some());
     claims + known.count()
+}
+
+#[test]
+fn a_price_gives_the_cost_of_operations() {
+    let mut report = common::standard();
+    assert!(!report.text(Format::Table).contains("what it costs"));
+    let names = report.environments.iter().map(|environment| environment.name.clone());
+    report.prices = names.map(|name| (name, 0.36)).collect();
+    let json: Value = serde_json::from_str(&report.text(Format::Json)).expect("JSON");
+    let costs = json["costs"].as_array().expect("costs");
+    let cells = json["cells"].as_array().expect("cells");
+    for cost in costs {
+        let same = |cell: &&Value| {
+            ["workload", "metric", "environment"].iter().all(|field| cell[*field] == cost[*field])
+        };
+        let cell = cells.iter().find(same).expect("the cell of the cost");
+        assert_eq!(cost["price_per_hour"], Value::from(0.36));
+        let median = cell["median"].as_f64().expect("a median");
+        let seconds = if cell["better"] == "lower" { median } else { 1.0 / median };
+        let per_million = cost["per_million"].as_f64().expect("a cost");
+        assert!((per_million / (100.0 * seconds) - 1.0).abs() < 0.1, "{cost} {cell}");
+        let end = |name: &str| cost[name].as_f64().expect("an end of the interval");
+        assert!((end("per_million_ci_low")..end("per_million_ci_high")).contains(&per_million), "{cost}");
+    }
+    assert!(costs.len() > 3 && json.get("guests_bought").is_none());
+    let brief = report.render(Format::Table, &Options { details: false, ..Options::default() });
+    for text in [report.text(Format::Table), brief] {
+        assert!(text.contains("what it costs") && text.contains("price/h"), "{text}");
+    }
+    for format in [Format::Markdown, Format::Html] {
+        assert!(report.text(format).contains("cost per million iterations"), "{format:?}");
+    }
+    // What is neither a time nor a rate has no cost, and the report says why.
+    for cell in report.analysis.cells.iter_mut().filter(|cell| cell.metric.name == "triad") {
+        cell.metric.unit = Unit::normalise("B").0;
+    }
+    assert!(report.text(Format::Markdown).contains("it is neither a time nor a rate"));
 }
 
 #[test]

@@ -6,12 +6,12 @@
 
 use crate::common::{self, Shown, study};
 use serde_json::{Value, json};
-use weigh_model::{MetricSpec, WorkloadKey};
+use weigh_model::{Better, MetricSpec, WorkloadKey};
 use weigh_report::{
     Format, HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, Options, Report, render_history,
     render_pooled,
 };
-use weigh_stats::{Interval, Notice, Shift};
+use weigh_stats::{Interval, Limit, Notice, Shift};
 
 struct Schema(Value);
 
@@ -140,8 +140,28 @@ fn document(report: &impl Shown) -> Value {
 fn every_run_fits_the_schema() {
     let schema = Schema::of_runs();
     let of_tool = Report { samples: Some("hyperfine: each value is a run".into()), ..common::unpaired() };
-    let further =
-        [("hostile", common::hostile()), ("looks", crate::looks::report(true)), ("files of a tool", of_tool)];
+    let mut priced = common::standard();
+    priced.prices = [("native".to_string(), 0.34), ("runc".to_string(), 0.5)].into();
+    let about = Interval { estimate: 2e6, low: 1.9e6, high: 2.1e6 };
+    priced.limits = vec![Limit {
+        key: WorkloadKey::named("footprint"),
+        metric: common::metric("footprint", "B", Better::Lower, true),
+        environment: "runc".into(),
+        counts: vec![1, 2],
+        n: 6,
+        each: about,
+        common: about,
+        worst_misfit: 0.0,
+    }];
+    let json = document(&priced);
+    let bought = &json["guests_bought"][0]["guests"];
+    assert!(bought["low"].as_f64() < bought["high"].as_f64(), "{bought}");
+    let further = [
+        ("hostile", common::hostile()),
+        ("looks", crate::looks::report(true)),
+        ("files of a tool", of_tool),
+        ("prices", priced),
+    ];
     for (name, report) in common::all().into_iter().chain(further) {
         assert_eq!(schema.faults(&document(&report)), [""; 0], "{name}");
     }

@@ -1,12 +1,10 @@
 //! The cost of the same work on machines of several kinds, given the price of an hour on each.
 
 use super::{Pooled, PooledCell};
-use crate::estimate::{Estimate, count};
+use crate::estimate::Estimate;
 use crate::interval::Interval;
-use weigh_model::{Better, MetricSpec, WorkloadKey};
-
-/// Seconds of an hour.
-const HOUR_S: f64 = 3600.0;
+use crate::price::{HOUR_S, mean_cost};
+use weigh_model::{MetricSpec, WorkloadKey};
 
 /// The cost of the work of one cell on machines of one kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,31 +82,18 @@ fn cost(
     per_s: f64,
     medians: impl Iterator<Item = f64>,
 ) -> Option<(WorkCost, Option<Estimate>)> {
-    let unit = cell.metric.unit.symbol();
-    let seconds = |median: f64| match cell.metric.better {
-        Better::Lower if unit == "s" => Some(median),
-        Better::Higher if unit.ends_with("/s") => Some(1.0 / median),
-        _ => None,
-    };
-    let logs: Option<Vec<f64>> = medians.map(|median| Some((per_s * seconds(median)?).ln())).collect();
-    let logs = logs.filter(|logs| !logs.is_empty() && logs.iter().all(|log| log.is_finite()))?;
-    let estimate = Estimate::of(&logs);
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    // A higher cost buys less work.
-    let ends = |of: Estimate| {
-        let Interval { low, high, .. } = of.interval();
-        (1.0 / (1.0 + high), 1.0 / (1.0 + low))
-    };
+    let found = mean_cost(&cell.metric, per_s, medians)?;
     let cost = WorkCost {
         group: cell.group,
         workload: cell.workload.clone(),
         key: cell.key.clone(),
         metric: cell.metric.clone(),
         environment: environment.into(),
-        machines: count(logs.len()),
-        work: (-mean).exp(),
-        interval: estimate.map(ends),
+        machines: found.n,
+        work: 1.0 / found.mean,
+        // A higher cost buys less work.
+        interval: found.interval.map(|(low, high)| (1.0 / high, 1.0 / low)),
         against_first: None,
     };
-    Some((cost, estimate))
+    Some((cost, found.log))
 }

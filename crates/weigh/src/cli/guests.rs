@@ -1,7 +1,7 @@
 //! The command lines of what measures guests themselves, or among others: `start`, `footprint`,
 //! `density` and `soak`.
 
-use super::{MeasureArgs, Size, TrialArgs, WorkArgs};
+use super::{MeasureArgs, PriceArgs, Size, TrialArgs, WorkArgs};
 use clap::Args;
 
 /// Options of `start`.
@@ -77,6 +77,9 @@ pub struct FootprintArgs {
     /// Then scan the pages of guests, their helpers and the host's cached files for duplicates
     #[arg(long)]
     pub duplicates: bool,
+    /// What an hour of the host costs
+    #[command(flatten)]
+    pub prices: PriceArgs,
 }
 
 /// Options of `density`.

@@ -29,6 +29,19 @@ pub struct DetailsArg {
     pub details: bool,
 }
 
+/// What an hour of the host costs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PriceArgs {
+    /// Price of an hour of the host, for all environments or for one; repeated. The report then
+    /// shows what a million operations cost, and how many guests one unit of the price buys
+    #[arg(long, value_name = "[ENV=]PRICE/h")]
+    pub price: Vec<String>,
+    /// Take the prices from a TOML file with a line for each environment, as in `docker = 0.34`; it
+    /// may list environments that are not here
+    #[arg(long, value_name = "FILE", conflicts_with = "price")]
+    pub prices: Option<PathBuf>,
+}
+
 /// What fails a command whose measurements went well.
 #[derive(Debug, Clone, Args)]
 pub struct GateArgs {

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory};
 
 /// Options that say where and how long a run measures and how it is shown. The plan holds the first
 /// elsewhere, and `weigh study` adds its own to the recorded command.
-const NOT_RECORDED: [&str; 20] = [
+const NOT_RECORDED: [&str; 22] = [
     "on",
     "baseline",
     "size",
@@ -22,6 +22,8 @@ const NOT_RECORDED: [&str; 20] = [
     "gate_undecided",
     "format",
     "details",
+    "price",
+    "prices",
     "live",
     "via",
     "comment",
@@ -119,6 +121,7 @@ mod tests {
             recorded("density --guests 1 --guests 2 --cpus 0").unwrap(),
             "density --guests 1 --guests 2 --cpus 0"
         );
+        assert_eq!(recorded("footprint --guests 1,2 --price 0.34/h").unwrap(), "footprint --guests 1,2");
         assert_eq!(recorded("soak --for 2h --neighbours idle").unwrap(), "soak --for 2h --neighbours idle");
     }
 

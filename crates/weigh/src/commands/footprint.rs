@@ -13,12 +13,14 @@ const BLOCKS: u32 = 6;
 /// Turns the arguments of `weigh footprint` into a request.
 pub fn request(args: FootprintArgs) -> PlanRequest {
     let common = args.common.with_default_blocks(BLOCKS);
-    PlanRequest::new(common.clone(), move |facts, host| {
+    let prices = args.prices.clone();
+    let request = PlanRequest::new(common.clone(), move |facts, host| {
         let workloads = |_: &_| workloads(&args.guests, args.duplicates);
         let plan = request::plan(&common, None, facts, host, &workloads)?;
         let workloads = plan.workloads.iter().map(|workload| without_merging(&plan, workload)).collect();
         Ok(Plan { workloads, ..plan })
-    })
+    });
+    request.pricing(prices)
 }
 
 /// Removes the metrics of page merging from the workload, unless the memory of some VM is merged.

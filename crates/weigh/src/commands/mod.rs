@@ -78,7 +78,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Study(args) => study::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
         Command::List { what, json } => list::run(what, json),
-        Command::Show { run, output } => show::run(&run, &output),
+        Command::Show { run, prices, output } => show::run(&run, &prices, &output),
         Command::Compare { runs, with, output } => compare::run(&runs, &with, &output),
         Command::Pool(args) => pool::run(&args),
         Command::History(args) => history::run(&args),

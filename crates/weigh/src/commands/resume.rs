@@ -5,6 +5,7 @@ use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
 use crate::{output, ui};
+use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_host::facts;
 use weigh_report::Gate;
@@ -46,6 +47,7 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
     }
     let shown = Shown { format: OutputFormat::Table, details: false };
     let options = resume_options(&directory)?;
-    let settings = Settings { shown, gate, options, live, written: &Written::default() };
+    let prices = BTreeMap::new();
+    let settings = Settings { shown, gate, options, live, prices, written: &Written::default() };
     measure(&plan, &facts, directory, settings)
 }

@@ -8,6 +8,7 @@ use crate::live::{Live, Port};
 use crate::request::{self, PlanRequest, commands};
 use crate::selftest::LastSelftest;
 use crate::{outcome, output, ui};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -80,6 +81,7 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
     let MeasureArgs { dry_run, out, format, details, gate, live, .. } = &request.common;
     if *dry_run {
         let plan = request.plan(&mut NoHost::DryRun)?;
+        request.prices(&plan)?;
         ui::print(&dry_run::describe(&plan, &request.facts));
         return Ok(());
     }
@@ -94,6 +96,7 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
     if plan.energy {
         EnergyMeter::open().map_err(no_energy)?;
     }
+    let prices = request.prices(&plan)?;
     let directory = match out {
         Some(path) => {
             output::make_room(path)?;
@@ -106,7 +109,8 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
     };
     let options = run_options(&plan);
     let shown = Shown { format: *format, details: details.details };
-    measure(&plan, &request.facts, directory, Settings { shown, gate: gate.gate(), options, live, written })
+    let settings = Settings { shown, gate: gate.gate(), options, live, prices, written };
+    measure(&plan, &request.facts, directory, settings)
 }
 
 /// The budget that is left after planning, seconds: in any case enough for a pilot.
@@ -156,6 +160,8 @@ pub struct Settings<'a> {
     pub options: RunOptions,
     /// The port of the live report.
     pub live: Option<Port>,
+    /// The price of an hour of the host, by environment.
+    pub prices: BTreeMap<String, f64>,
     /// Files that the result is also written to.
     pub written: &'a Written,
 }
@@ -170,12 +176,12 @@ pub fn measure(
     mut directory: RunDirectory,
     settings: Settings<'_>,
 ) -> Result<(), Failure> {
-    let Settings { shown, gate, options, live, written } = settings;
+    let Settings { shown, gate, options, live, prices, written } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     let Executed { finish, live, closed } =
         execute(plan, facts, &mut directory, Execution { options, live, interrupt: &interrupt })?;
-    let report = outcome::from_run(&directory)?;
+    let report = Report { prices, ..outcome::from_run(&directory)? };
     let page = write_page(&report, &path)?;
     ui::print(&outcome::render(&report, shown.format, &ui::report_options(shown.details, gate))?);
     written.write(&report, gate)?;
