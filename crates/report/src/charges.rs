@@ -139,7 +139,7 @@ pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
         (format!("instructions/{operation}"), |charge| charge.instructions_per_op),
         ("instructions/cycle".into(), ChargeSummary::instructions_per_cycle),
     ];
-    let is_known = |(_, of): &(String, Count)| charges.iter().any(|charge| of(charge).is_some());
+    let is_known = |column: &(String, Count)| charges.iter().any(|charge| (column.1)(charge).is_some());
     let counts: Vec<(String, Count)> = counts.into_iter().filter(is_known).collect();
     let rows = charges
         .iter()
@@ -148,7 +148,8 @@ pub(crate) fn table(report: &Report, workload: &str) -> Option<CpuTable> {
             cpu: scale.quantity(charge.cpu_ns_per_op / 1e9),
             counts: counts
                 .iter()
-                .map(|(_, of)| of(charge).map(|value| Quantity::new(value, count("events", value), "")))
+                .map(|column| (column.1)(charge))
+                .map(|value| value.map(|value| Quantity::new(value, count("events", value), "")))
                 .collect(),
             effect: charge.difference.map(Effect::from),
             n: charge.n,
