@@ -46,6 +46,7 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
 
 #[cfg(test)]
 #[path = "../build/flags.rs"]
+#[expect(dead_code, reason = "only the build script and the tests of the platforms choose a target")]
 mod flags;
 #[cfg(test)]
 #[path = "../build/linker.rs"]
