@@ -126,7 +126,7 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
         println!("cargo::rerun-if-changed={}", workspace.join(part).display());
     }
     let gnu = format!("{architecture}-unknown-linux-gnu");
-    let probe_target = flags::probe_target(architecture, target_libdir);
+    let probe_target = flags::probe_target(architecture, flags::compiler);
 
     // OUT_DIR is <target>/<profile>/build/<package>/out, with a triple before the profile where
     // cargo was given one. The programs are shared by all profiles of weigh.
@@ -240,13 +240,6 @@ fn embed(name: &str, compressed: &Path) {
 
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Returns what the compiler writes about the directory of a target's libraries.
-fn target_libdir(triple: &str) -> Option<Vec<u8>> {
-    let mut rustc = Command::new(variable("RUSTC"));
-    let output = rustc.args(["--print", "target-libdir", "--target", triple]).output().ok()?;
-    output.status.success().then_some(output.stdout)
 }
 
 fn variable(name: &str) -> String {

@@ -3,6 +3,7 @@
 //! already built.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,19 +11,21 @@ use std::process::Command;
 /// the compiler cannot be run.
 #[expect(clippy::disallowed_methods, reason = "build scripts run this, too, before weigh-host exists")]
 pub fn compiler(arguments: &[&str]) -> String {
-    let name = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let printed = Command::new(name).args(arguments).output().map(|output| output.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&printed).trim().to_string()
+    let printed = Command::new(rustc()).args(arguments).output().map(|output| output.stdout);
+    String::from_utf8_lossy(&printed.unwrap_or_default()).trim().to_string()
 }
 
-/// Returns the target of the probe: musl where the compiler has it (smaller), else gnu.
-/// `target_libdir` returns what `rustc --print target-libdir --target TRIPLE` writes, or none if
-/// that fails.
-pub fn probe_target(architecture: &str, target_libdir: impl FnOnce(&str) -> Option<Vec<u8>>) -> String {
+/// Cargo names the compiler to build scripts. Tests take the one of their toolchain.
+fn rustc() -> OsString {
+    env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
+}
+
+/// Returns the target of the probe: musl where the compiler has it (smaller), else gnu. `compiler`
+/// is [`compiler`].
+pub fn probe_target(architecture: &str, compiler: impl FnOnce(&[&str]) -> String) -> String {
     let musl = format!("{architecture}-unknown-linux-musl");
-    let has_musl = target_libdir(&musl)
-        .is_some_and(|written| Path::new(String::from_utf8_lossy(&written).trim()).is_dir());
-    if has_musl { musl } else { format!("{architecture}-unknown-linux-gnu") }
+    let directory = compiler(&["--print", "target-libdir", "--target", &musl]);
+    if Path::new(&directory).is_dir() { musl } else { format!("{architecture}-unknown-linux-gnu") }
 }
 
 /// Returns the flags. The programs hold no path of the machine that built them, so that they are

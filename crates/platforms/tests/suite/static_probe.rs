@@ -19,7 +19,7 @@ pub fn path() -> &'static Path {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
         // The build script of `weigh` uses the same target directory: nothing is built twice.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("guest/probe");
-        let triple = flags::probe_target(std::env::consts::ARCH, target_libdir);
+        let triple = flags::probe_target(std::env::consts::ARCH, flags::compiler);
         let build = || {
             Invocation::new(env!("CARGO"))
                 .args([
@@ -49,20 +49,15 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// Returns what the compiler beside this cargo writes about the directory of a target's libraries.
-fn target_libdir(triple: &str) -> Option<Vec<u8>> {
-    let rustc = Invocation::new(Path::new(env!("CARGO")).with_file_name("rustc"));
-    rustc.args(["--print", "target-libdir", "--target", triple]).run_ok().ok().map(|done| done.output)
-}
-
 /// `weigh` embeds the probe of the same target.
 #[test]
 fn the_probe_is_built_for_musl_where_the_compiler_has_it() {
-    let here = concat!(env!("CARGO_MANIFEST_DIR"), "\n");
-    assert_eq!(flags::probe_target("aarch64", |_| Some(here.into())), "aarch64-unknown-linux-musl");
-    for absent in [None, Some("/no/such/directory\n".into())] {
-        assert_eq!(flags::probe_target("aarch64", |_| absent), "aarch64-unknown-linux-gnu");
+    let chosen = |libraries: &str| flags::probe_target("aarch64", |_| libraries.into());
+    assert_eq!(chosen(env!("CARGO_MANIFEST_DIR")), "aarch64-unknown-linux-musl");
+    for absent in ["", "/no/such/directory"] {
+        assert_eq!(chosen(absent), "aarch64-unknown-linux-gnu");
     }
-    let installed = target_libdir(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
-    assert!(installed.is_some(), "the compiler knows the target of these tests");
+    let installed = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let libraries = flags::compiler(&["--print", "target-libdir", "--target", &installed]);
+    assert!(Path::new(&libraries).is_dir(), "the compiler has the target of these tests: {libraries}");
 }
