@@ -84,7 +84,7 @@ fn a_machine_with_a_cpu_less_is_refused_unless_allowed() {
     let run = "run noploop --size quick --image probe --on native,uml --blocks 1 --no-void";
     let two = "--cpus 0,1 --memory 256MiB";
     // Nothing else differs.
-    let expected = ["cpus of uml is 1, of native 2", "--allow-unequal cpus`"];
+    let expected = ["cpus is 1 (native: 2)", "--allow-unequal cpus`"];
     stage.refuses(&format!("{run} {two} --out refused"), &expected);
     let allowed = stage.run(&format!("{run} {two} --allow-unequal cpus --out allowed"));
     allowed.ends_with(0).says(&["unequal by request: cpus"]);
@@ -113,9 +113,9 @@ mod fakes {
     fn unequal_guests_are_refused_with_the_list() {
         let stage = Stage::with_fakes();
         let expected = [
-            "binary:true of null:fact=cpus=1+binary:true=sha256:2,label=b is sha256:2",
-            "of null:fact=cpus=2+binary:true=sha256:1 sha256:1",
-            "cpus of null:fact=cpus=1+binary:true=sha256:2,label=b is 1, of null:fact=cpus=2+binary:true=sha256:1 2",
+            "guests differ from the baseline null:fact=cpus=2+binary:true=sha256:1",
+            "null:fact=cpus=1+binary:true=sha256:2,label=b: binary:true is sha256:2 (null:fact=cpus=2+binary:true=sha256:1: sha256:1)",
+            "null:fact=cpus=1+binary:true=sha256:2,label=b: cpus is 1 (null:fact=cpus=2+binary:true=sha256:1: 2)",
             "--allow-unequal binary:true,cpus",
             "weigh resume r",
         ];

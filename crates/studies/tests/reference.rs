@@ -217,7 +217,7 @@ fn the_search_for_numbers_finds_and_misses() {
 
 #[test]
 fn every_number_and_claim_has_its_place_in_the_source() {
-    let place = pattern(r"(?i)\b(p\. ?\d+|pages?|tables?|figures?|fig\.|sections?|logs?)\b");
+    let place = pattern(r"(?i)\b(p\. ?\d+|pages?|tables?|figures?|fig\.|sections?|logs?|spreadsheets?)\b");
     let (mut count, mut without) = (0, Vec::new());
     for study in library().unwrap().studies() {
         for experiment in &study.experiments {
@@ -231,6 +231,10 @@ fn every_number_and_claim_has_its_place_in_the_source() {
             }
         }
     }
-    assert!(without.is_empty(), "name a page, table, figure, section or log:\n{}", without.join("\n"));
+    assert!(
+        without.is_empty(),
+        "name a page, table, figure, section, log or spreadsheet:\n{}",
+        without.join("\n")
+    );
     assert!(count > 300, "only {count} sources were found");
 }
