@@ -150,7 +150,7 @@ mod fakes {
                 "workloads = [\"spin\"]\n[limits]\nduratoin = 3.0\n",
                 ["no metric `duratoin`", "g.toml:3", "did you mean"],
             ),
-            ("limit = \"3\"\n", ["g.toml:1", "invalid type", "limit ="]),
+            ("limit = \"3\"\n", ["g.toml:1", "invalid type", "`limit = 3`"]),
         ];
         for (text, expected) in cases {
             stage.write("g.toml", text);

@@ -57,7 +57,7 @@ mod tests {
         assert!(message.starts_with("WEIGH_DEADLINES is `2.5x`"), "{message}");
     }
 
-    /// The factor holds for a whole process, so that this is one of its own.
+    /// The factor is global to the process, so this test runs in its own.
     #[test]
     #[ignore = "run by a_command_may_take_longer_by_the_factor"]
     fn a_process_with_a_factor() {

@@ -28,7 +28,7 @@ use guest::thaw;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::facts::boot_id;
@@ -158,21 +158,40 @@ impl Platform for Docker {
             return Err(PlatformError::StillThere(unknown));
         };
         let engine = Engine::connect_to(Path::new(socket))?;
-        // The engine may still be about to make what the run requested when it died, however long
-        // ago: it may have been held up. All that one process undoes is waited for together.
-        static ABSENT_NS: OnceLock<u64> = OnceLock::new();
+        // An overloaded engine may make an object long after the run that requested it has died.
+        // Objects that are undone together share one wait.
+        static ABSENT: Mutex<Option<Absent>> = Mutex::new(None);
         let boot = detail.get("boot").and_then(Value::as_str);
         let recorded_ns = detail.get("recorded_ns").and_then(Value::as_u64).unwrap_or_default();
         loop {
             if remove(&engine, what, id)? || boot.is_some_and(|boot| boot != boot_id()) {
                 return Ok(());
             }
-            let since = recorded_ns.max(*ABSENT_NS.get_or_init(monotonic_ns));
-            if monotonic_ns().checked_sub(since).is_none_or(|age| age > LONGEST_REQUEST_NS) {
+            let now = monotonic_ns();
+            let absent = Absent::seen(&mut ABSENT.lock().unwrap_or_else(PoisonError::into_inner), now);
+            let since = recorded_ns.max(absent.first_ns);
+            if now.checked_sub(since).is_none_or(|age| age > LONGEST_REQUEST_NS) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+}
+
+/// When objects that are undone together were absent, nanoseconds of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+struct Absent {
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Absent {
+    /// Notes that an object is absent now. Objects that were undone longer ago than a request takes
+    /// do not count: the engine may be held up again since.
+    fn seen(known: &mut Option<Self>, now_ns: u64) -> Self {
+        let recent = known.filter(|known| now_ns.saturating_sub(known.last_ns) < LONGEST_REQUEST_NS);
+        let first_ns = recent.map_or(now_ns, |known| known.first_ns);
+        *known.insert(Self { first_ns, last_ns: now_ns })
     }
 }
 
@@ -320,6 +339,16 @@ mod tests {
             }
         });
         asked
+    }
+
+    #[test]
+    fn only_objects_that_are_undone_together_share_a_wait() {
+        let mut known = None;
+        let mut first_ns = |now_ns| Absent::seen(&mut known, now_ns).first_ns;
+        let half = LONGEST_REQUEST_NS / 2;
+        assert_eq!([first_ns(7), first_ns(7 + half), first_ns(7 + 2 * half)], [7; 3]);
+        let later = 7 + 2 * half + LONGEST_REQUEST_NS;
+        assert_eq!(first_ns(later), later);
     }
 
     #[test]

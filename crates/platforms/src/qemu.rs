@@ -58,6 +58,7 @@ use accel::{Acceleration, Proof, Subject};
 use disks::{Cache, DiskOptions};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use weigh_host::accounts::is_owned;
 use weigh_host::cache::CacheDirectory;
 use weigh_model::{EnvironmentSpec, SpecError, parse_bytes};
 
@@ -313,7 +314,7 @@ impl Platform for Qemu {
 
     fn undo(&self, what: &str, id: &str, _: &serde_json::Value) -> Result<()> {
         match what {
-            "machine" => crate::vm::processes::end(id, &[MONITOR_USER]),
+            "machine" => crate::vm::processes::end(id, |pid| is_owned(pid, &[MONITOR_USER])),
             other => Err(PlatformError::never_made(PLATFORM, other)),
         }
     }

@@ -38,8 +38,7 @@ fn section(report: &Report, costs: &[&OperationCost]) -> Section {
         "n".into(),
     ];
     let note = format!(
-        "what the host costs for the time of a million {counts}: geometric mean over blocks, in the currency of the price; against: of the \
-         same work in {baseline}, + costs more; no verdicts"
+        "price of the host for as long as a million {counts} take (geometric mean over blocks); against {baseline}: + costs more; no verdicts"
     );
     let caption = format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name));
     let rows = costs.iter().map(|cost| row(cost)).collect();

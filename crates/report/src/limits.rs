@@ -36,7 +36,7 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
              intercept is what all have in common; brackets hold the 95 % interval over blocks"
             .to_string();
         if priced {
-            note.push_str("; guests per unit of price are those that the memory of the host holds for an hour beside what all have in common");
+            note.push_str("; guests per unit of price: how many guests fit into the memory of the host, divided by the price of an hour");
         }
         let caption = format!("{} {metric}{params} in the limit", key.name);
         let with_price = |limit: &Limit| {

@@ -38,7 +38,7 @@
   function forest(look) {
     const all = forestRows();
     const rows = all.filter(({ row }) => placed(row.effect[0]));
-    const lacking = all.length === rows.length ? "" : ` (not drawn: ${all.length - rows.length} without a place on this scale)`;
+    const lacking = all.length === rows.length ? "" : ` (${all.length - rows.length} not drawn: infinite, or −100 %)`;
     const several = new Set(rows.map(({ where }) => where)).size > 1;
     const bounds = rows.flatMap(({ row }) => row.effect).filter(placed).map(Math.log1p);
     const reach = Math.log1p(2 * data.margin);

@@ -418,7 +418,7 @@ impl<'a> Runner<'a> {
         }
         self.journal.append(Record::NoisyHost(NoisyHost { from_block: block, void_units, units }))?;
         self.journal.warn(format!(
-            "NOISY-HOST: noise voided {void_units} of {units} units; from block {block} on no unit is voided. Use a dedicated host or \
+            "NOISY-HOST: noise voided {void_units} of {units} units; from block {block} on noise voids none. Use a dedicated host or \
              --cpus for narrower intervals"
         ))
     }

@@ -32,7 +32,8 @@ pub struct OperationCost {
     /// The 95 % interval of that mean; none below two blocks.
     pub interval: Option<(f64, f64)>,
     /// The cost over that of the same operations in the baseline, less 1: the overhead with the
-    /// ratio of the two prices. None for the baseline and without an overhead.
+    /// ratio of the two prices. None for the baseline, without an overhead,
+    /// and without a price of the baseline.
     pub against_baseline: Option<Interval>,
 }
 
@@ -69,18 +70,30 @@ pub fn operation_costs(analysis: &Analysis, per_hour: &BTreeMap<String, f64>) ->
 
 /// Why the operations of a cell have no cost, in words; `None` if they have one.
 pub fn not_priced(cell: &Cell) -> Option<&'static str> {
+    if is_latency(&cell.metric) {
+        return Some("a latency is not how long the host is occupied");
+    }
     if seconds(&cell.metric, 1.0).is_none() {
         return Some("it is neither a time nor a rate");
     }
-    let shares = cell.key.guests.is_some_and(|guests| guests > 1);
-    shares.then_some("its guest shares the host with others")
+    if cell.key.guests.is_some_and(|guests| guests > 1) {
+        return Some("its guest shares the host with others");
+    }
+    cell.values.iter().any(|observation| observation.value == 0.0).then_some("one of its values is 0")
 }
 
-/// The duration of one operation; `None` if the metric is neither a time nor a rate.
+/// Whether a metric is the latency of requests, of which many may be in flight. Manifests give all
+/// of these metrics the word.
+fn is_latency(metric: &MetricSpec) -> bool {
+    metric.name.contains("latency")
+}
+
+/// The duration of one operation; `None` if the metric is neither a rate nor a time for which the
+/// host is occupied.
 fn seconds(metric: &MetricSpec, value: f64) -> Option<f64> {
     let unit = metric.unit.symbol();
     match metric.better {
-        Better::Lower if unit == "s" => Some(value),
+        Better::Lower if unit == "s" && !is_latency(metric) => Some(value),
         Better::Higher if unit.ends_with("/s") => Some(1.0 / value),
         _ => None,
     }

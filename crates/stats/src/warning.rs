@@ -417,7 +417,7 @@ impl WarningKind {
             Self::ClockOff { .. } => "choose another clock source for the guest, or synchronise it",
             Self::ClockUnproven { .. } => "give every trial more work, so that its clock can be checked",
             Self::ImpossibleTimes { .. } => {
-                "the guest's reported times are implausible and get no verdict; check whether its probe was replaced"
+                "check whether the guest's probe was replaced; until then its times get no verdict"
             }
             Self::TimeMissing { .. } => {
                 "find what keeps the guest from answering, such as an overloaded host, or do not trust its times"

@@ -85,8 +85,7 @@ fn conditions(plan: &Plan, workload: &str) -> String {
     hash.update(json(serde_json::to_vec(&plan.guest)));
     let programs: BTreeMap<_, _> = plan.digests.iter().filter(|(name, _)| *name != NO_CONDITION).collect();
     hash.update(json(serde_json::to_vec(&programs)));
-    let digest = hash.finalize();
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    weigh_model::hex(&hash.finalize()[..8])
 }
 
 /// Reports runs in their order.

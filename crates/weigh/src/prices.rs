@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
-use weigh_model::Plan;
+use weigh_model::{EnvironmentSpec, Plan};
 use weigh_stats::PooledGroup;
 
 /// What has a price.
@@ -66,7 +66,7 @@ pub struct Prices {
 }
 
 /// A price.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Price {
     /// The kind or the environment. Empty for the host of all environments that have no price of
     /// their own.
@@ -141,6 +141,9 @@ impl Prices {
         if let Some((_, price)) = table.iter().find(|(_, price)| !is_price(price.get_ref())) {
             return Err(refused("a price is a number above 0".into(), Some(price.span())));
         }
+        if let Some((name, _)) = table.iter().find(|(name, _)| name.get_ref().is_empty()) {
+            return Err(refused("a price has no name".into(), Some(name.span())));
+        }
         let prices = table.iter().map(|(name, price)| Price {
             name: name.get_ref().clone(),
             per_hour: *price.get_ref(),
@@ -176,7 +179,17 @@ impl Prices {
     pub fn of_environments(&self, plan: &Plan) -> Result<BTreeMap<String, f64>, Failure> {
         let names: Vec<&str> =
             plan.environments.iter().map(|environment| environment.name.as_str()).collect();
-        let prices = self.of_names(&names)?;
+        // The user names an environment as they wrote it; in a plan all of its keys are explicit.
+        let meant = |price: &Price| {
+            let mut fitting = names.iter().filter(|name| fits(&price.name, name));
+            match (names.contains(&price.name.as_str()), fitting.next(), fitting.next()) {
+                (false, Some(only), None) => (*only).to_string(),
+                _ => price.name.clone(),
+            }
+        };
+        let prices: Vec<Price> =
+            self.prices.iter().map(|price| Price { name: meant(price), ..price.clone() }).collect();
+        let prices = Self { prices, source: self.source.clone(), ..*self }.of_names(&names)?;
         Ok(names.iter().map(ToString::to_string).zip(prices).collect())
     }
 
@@ -219,6 +232,14 @@ impl Prices {
     }
 }
 
+/// Whether an environment is on the platform of another one, with all of its keys and more.
+fn fits(name: &str, environment: &str) -> bool {
+    let (Ok(name), Ok(whole)) = (EnvironmentSpec::parse(name), EnvironmentSpec::parse(environment)) else {
+        return false;
+    };
+    name.platform == whole.platform && name.keys.iter().all(|(key, value)| whole.keys.get(key) == Some(value))
+}
+
 fn is_price(amount: &f64) -> bool {
     amount.is_finite() && *amount > 0.0
 }
@@ -232,7 +253,7 @@ fn toml_key(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec};
+    use weigh_model::{Effort, EnvironmentPlan};
 
     fn parsed(texts: &[&str]) -> Result<Prices, Failure> {
         Prices::of_kinds(&texts.iter().map(ToString::to_string).collect::<Vec<_>>(), None)
@@ -274,6 +295,7 @@ mod tests {
             ("small = '1'", "invalid type"),
             ("small 1", "expected"),
             ("a = 1\na = 2", "duplicate key"),
+            ("\"\" = 1", "a price has no name"),
         ] {
             let error = in_file(text).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
@@ -294,10 +316,11 @@ mod tests {
         };
         assert_eq!(of("0.34/h").unwrap(), [0.34, 0.34]);
         assert_eq!(of("0.34/h docker:net=nat=0.5/h").unwrap(), [0.5, 0.34], "in the order of names");
+        assert_eq!(of("0.34/h docker=0.5/h").unwrap(), [0.5, 0.34], "without the keys");
         assert_eq!(of("").unwrap(), [0.0; 0]);
         for (texts, words) in [
             ("docker:net=nat=0.5/h", "`native` has no price"),
-            ("0.34/h docker=0.5/h", "no environment `docker`"),
+            ("0.34/h docker:net=host=0.5/h", "no environment `docker:net=host`"),
             ("0.34/h 1/h", "the host has two prices"),
             ("native=1/h native=2/h", "the environment `native` has two prices"),
             ("0.34", "must end in /h"),

@@ -103,8 +103,8 @@ impl PlanRequest {
     ///
     /// # Errors
     /// A price is malformed, or for an environment that is not there; an environment has none.
-    pub fn prices(&self, plan: &Plan) -> Result<BTreeMap<String, f64>, Failure> {
-        Prices::of_host(&self.prices)?.of_environments(plan)
+    pub fn prices(&self) -> Result<Prices, Failure> {
+        Prices::of_host(&self.prices)
     }
 
     /// Makes the plan.

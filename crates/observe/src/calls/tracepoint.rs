@@ -1,4 +1,4 @@
-//! The tracepoint at the begin of every system call that seccomp lets through.
+//! The tracepoint that fires on entry to each system call that seccomp allows.
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};

@@ -72,11 +72,19 @@ impl FileFacts {
     }
 }
 
+/// Whether a file that a path below `/proc/PID` led to may be one of FUSE. Asked after the look at
+/// the file, so that the guest cannot mount one and exchange the file in between.
+pub(super) fn may_be_of_fuse(path: &Path, found: &FileFacts) -> bool {
+    let process = path.strip_prefix("/proc").ok().and_then(|rest| rest.iter().next()?.to_str()?.parse().ok());
+    let is_another = |pid| fuse_devices(pid).is_ok_and(|served| !served.contains(&found.identity.device));
+    process.is_some_and(|pid| !is_another(pid))
+}
+
 /// The devices of the FUSE file systems that a process sees, and of those that the host knows.
 ///
 /// # Errors
 /// Those of reading the mount table of the process: it has ended, or may not be inspected.
-pub fn fuse_devices(pid: u32) -> io::Result<BTreeSet<(u32, u32)>> {
+fn fuse_devices(pid: u32) -> io::Result<BTreeSet<(u32, u32)>> {
     let table = fs::read(format!("/proc/{pid}/mountinfo"))?;
     let mut devices = fuse_mounts(&String::from_utf8_lossy(&table));
     // Here are those too that are mounted nowhere any more, where this file system is mounted.
@@ -91,7 +99,7 @@ fn fuse_mounts(table: &str) -> BTreeSet<(u32, u32)> {
     let device = |line: &str| {
         let (mount, of) = line.split_once(" - ")?;
         let kind = of.split(' ').next()?;
-        if kind != "fuse" && kind != "fuseblk" && !kind.starts_with("fuse.") {
+        if !["fuse", "fuseblk"].contains(&kind.split('.').next()?) {
             return None;
         }
         let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;

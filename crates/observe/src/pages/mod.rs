@@ -56,7 +56,7 @@ mod sources;
 mod tests;
 mod worker;
 
-pub use guest_files::{FileFacts, FileIdentity, fuse_devices};
+pub use guest_files::{FileFacts, FileIdentity};
 
 use std::io;
 use std::path::PathBuf;

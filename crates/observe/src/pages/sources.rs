@@ -1,7 +1,7 @@
 //! The processes and files to scan, split into ranges for the threads.
 
 use super::entry::MOST_SOURCES;
-use super::guest_files::{FileFacts, FileIdentity, FoundFile, open_below, place};
+use super::guest_files::{FileFacts, FileIdentity, FoundFile, may_be_of_fuse, open_below, place};
 use super::look::Space;
 use super::mappings::{Mapping, each_mapping};
 use super::pagemap::PageMap;
@@ -163,7 +163,11 @@ impl Sources {
     ) -> Result<(), PagesError> {
         let failed = |source| PagesError::File { path: path.into(), source };
         let top = match FileFacts::of(path) {
-            Ok(top) => top,
+            Ok(top) if !may_be_of_fuse(path, &top) => top,
+            Ok(_) => {
+                self.unread.unopened_files += 1;
+                return Ok(());
+            }
             // What a process has open may be closed at any time.
             Err(_) if path.starts_with("/proc") => {
                 self.unread.unopened_files += 1;

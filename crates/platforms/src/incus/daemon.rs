@@ -43,7 +43,7 @@ impl Daemon {
     /// [`PlatformError::Unavailable`] with the remedy.
     pub(super) fn find(flavor: &'static Flavor, host: &Host, binary: &str) -> Result<Self> {
         let missing = |name: &str| PlatformError::program_missing(name, flavor.remedy);
-        host.require_root(&format!("a daemon of {} requires root", flavor.about.name))?;
+        host.require_root(&format!("running a daemon of {} requires root", flavor.about.name))?;
         let named = [binary];
         let candidates = if binary.is_empty() { flavor.daemons } else { &named };
         let program = candidates.iter().find_map(|name| find_program(name));

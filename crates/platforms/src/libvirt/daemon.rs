@@ -75,7 +75,7 @@ impl Daemon {
         }
         if !host.is_root {
             return Err(PlatformError::unavailable(
-                "a daemon of libvirt requires root",
+                "running a libvirt daemon requires root",
                 format!("{}; or name your own daemon, as in `uri=qemu:///session`", crate::remedy::AS_ROOT),
             ));
         }

@@ -12,43 +12,27 @@ fn word_of(domain: &str) -> String {
     format!("guest={domain}")
 }
 
-/// The accounts that distributions make for the QEMU of the system's libvirt.
-const ACCOUNTS: [&str; 2] = ["libvirt-qemu", "qemu"];
-
-/// The users as whom libvirt runs QEMU, apart from this one. Root asks for root in the document of
-/// every domain; who asks a daemon of the system for a domain gets QEMU as that daemon is set up.
-fn users() -> Vec<u32> {
-    if weigh_host::facts::is_root() {
-        return Vec::new();
-    }
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    [0].into_iter().chain(accounts(&passwd)).collect()
-}
-
-/// The users of [`ACCOUNTS`] in a file as `passwd(5)` describes it.
-fn accounts(passwd: &str) -> Vec<u32> {
-    let user = |line: &str| {
-        let mut fields = line.split(':');
-        let is_wanted = fields.next().is_some_and(|name| ACCOUNTS.contains(&name));
-        fields.nth(1).filter(|_| is_wanted)?.parse().ok()
-    };
-    passwd.lines().filter_map(user).collect()
+/// Whether a process may be a domain's QEMU, by its user. Root asks for root in the document of every
+/// domain. Whoever else asks a daemon of the system gets QEMU as the user whom that daemon names.
+fn may_be_a_domain(process: u32) -> bool {
+    !weigh_host::facts::is_root() || is_owned(process, &[])
 }
 
 /// The QEMU process of a domain, if it runs.
 pub(super) fn of_domain(name: &str) -> Option<u32> {
     let word = word_of(name);
-    with(&users(), |argument| argument.split(|byte| *byte == b',').next() == Some(word.as_bytes())).pop()
+    let is_it = |argument: &[u8]| argument.split(|byte| *byte == b',').next() == Some(word.as_bytes());
+    with(is_it).filter(|pid| may_be_a_domain(*pid)).last()
 }
 
 /// Processes of this user that have `word` as an argument.
 pub(super) fn with_argument(word: &str) -> Vec<u32> {
-    with(&[], |argument| !word.is_empty() && argument == word.as_bytes())
+    let own = with(|argument| !word.is_empty() && argument == word.as_bytes());
+    own.filter(|pid| is_owned(*pid, &[])).collect()
 }
 
-fn with(users: &[u32], is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
-    let others = processes().filter(|pid| *pid != std::process::id());
-    others.filter(|pid| has_argument(*pid, &is_it) && is_owned(*pid, users)).collect()
+fn with(is_it: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = u32> {
+    processes().filter(move |pid| *pid != std::process::id() && has_argument(*pid, &is_it))
 }
 
 /// Whether a process has a thread of this name.
@@ -63,7 +47,7 @@ pub(super) fn has_thread(process: u32, name: &str) -> bool {
 /// # Errors
 /// The process survives.
 pub(super) fn end_domain(name: &str) -> Result<()> {
-    crate::vm::processes::end(&word_of(name), &users())
+    crate::vm::processes::end(&word_of(name), may_be_a_domain)
 }
 
 /// The CPUs that each of these threads of a process may run on.
@@ -141,14 +125,6 @@ mod tests {
         assert_eq!(of_domain(&name), None);
         end_domain(&name).unwrap();
         assert!(theirs.try_wait().unwrap().is_none(), "it is not ours to kill");
-    }
-
-    #[test]
-    fn accounts_of_qemu_are_known_by_their_names() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nqemu:x:107:107::/:/sbin/nologin\n\
-            libvirt-qemu:x:64055:994:Libvirt Qemu,,,:/var/lib/libvirt:/usr/sbin/nologin\n\
-            qemu2:x:1001:1001::/home/qemu2:/bin/sh\nqemu:x\n";
-        assert_eq!(accounts(passwd), [107, 64055]);
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Kubectl {
         }
         if says(&["(Forbidden)", "is forbidden", "Unauthorized", "must be logged in"]) {
             return PlatformError::unavailable(
-                format!("the cluster refuses this user a right: {said}"),
+                format!("this user lacks a permission in the cluster: {said}"),
                 "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: ask for these rights, or name another `context=`",
             );
         }

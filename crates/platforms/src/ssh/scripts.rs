@@ -103,13 +103,14 @@ wait "$p"; s=$?; kill "$c" 2>/dev/null; [ "$s" -ge 128 ] || rm -f "$d/pid"; exit
 "#;
 
 /// Ends the run in the directory `$1` of a fleet after its trial, or after `$2` seconds at once;
-/// `weigh clean` then undoes there what the run left behind.
+/// `weigh clean` then undoes there what the run left behind. If that fails, the script ends, unless
+/// `$3` is `collect`: what was measured is worth having, and the file `pid` stays for another attempt.
 const FLEET_END: &str = r#"
 d=$1; [ -e "$d" ] || exit 0; if [ ! -d "$d" ] || [ -L "$d" ] || [ ! -O "$d" ]; then echo "$d is not a directory of this account" >&2; exit 3; fi;
 if [ -f "$d/pid" ]; then w=; p=; read w p < "$d/pid";
 if [ -n "$p" ] && ours "$p"; then [ -e "$d/ending" ] || { : > "$d/ending"; send TERM "$p"; }; i=0; while ours "$p" && [ "$i" -lt "$2" ]; do sleep 1; i=$((i+1)); done;
 send KILL "$p" "$w"; i=0; while ours "$p" && [ "$i" -lt 10 ]; do sleep 1; i=$((i+1)); done; fi;
-"$d/weigh" clean >&2 || exit 4; rm -f "$d/pid"; fi;
+if "$d/weigh" clean >&2; then rm -f "$d/pid"; elif [ "$3" != collect ]; then exit 4; fi; fi;
 "#;
 
 /// Sends the run in the directory `$1` of a fleet as an archive, after [`FLEET_END`]; sends nothing
@@ -185,7 +186,7 @@ impl Script<'_> {
             }
             Self::FleetCollect(directory, seconds) => {
                 let text = format!("{FLEET_END}{FLEET_COLLECT}");
-                (with_functions(&text), vec![directory.into(), seconds.to_string()])
+                (with_functions(&text), vec![directory.into(), seconds.to_string(), "collect".into()])
             }
             Self::FleetRemove(directory) => (FLEET_REMOVE.into(), vec![directory.into()]),
         };
@@ -362,6 +363,13 @@ mod tests {
             assert_eq!(std::path::Path::new(&cleaned).exists(), is_cleaned, "{ending}");
             assert!(!std::path::Path::new(&format!("{directory}/pid")).exists(), "{ending}");
         }
+        // What was measured comes back although the machine cannot be cleaned yet.
+        std::fs::write(&weigh, "#!/bin/sh\nexit 1\n").unwrap();
+        std::fs::write(format!("{directory}/pid"), "0 0\n").unwrap();
+        std::fs::create_dir(format!("{directory}/run")).unwrap();
+        assert!(shell(&Script::FleetEnd(&directory, 1)).run_ok().is_err());
+        assert!(!shell(&Script::FleetCollect(&directory, 1)).run_ok().unwrap().output.is_empty());
+        assert!(std::path::Path::new(&format!("{directory}/pid")).exists(), "for another attempt");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use crate::{PlatformError, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use weigh_host::accounts::is_owned;
 
 /// Time limit for a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
@@ -13,13 +12,13 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
 /// Kills the machine of this name, whichever process started it. Its process has an argument that
-/// is the name, or begins with the name and a comma, and belongs to this user or one of `users`.
+/// is the name, or begins with the name and a comma, and may be one by `is_owned`.
 ///
 /// # Errors
 /// The process survives. If there are several, the others are killed first.
-pub(crate) fn end(name: &str, users: &[u32]) -> Result<()> {
+pub(crate) fn end(name: &str, is_owned: impl Fn(u32) -> bool) -> Result<()> {
     let is_name = |word: &[u8]| word.split(|byte| *byte == b',').next() == Some(name.as_bytes());
-    let is_it = |pid: u32| has_argument(pid, is_name) && is_owned(pid, users);
+    let is_it = |pid: u32| has_argument(pid, is_name) && is_owned(pid);
     let found =
         || -> Vec<u32> { processes().filter(|pid| is_it(*pid) && *pid != std::process::id()).collect() };
     let mut ids = found();
@@ -53,6 +52,7 @@ fn kill(pid: u32, handle: &OwnedFd) -> Result<()> {
 pub(crate) mod tests {
     use super::*;
     use std::time::Instant;
+    use weigh_host::accounts::is_owned;
     use weigh_host::command::Invocation;
 
     /// Waits until a condition holds, which it should soon.
@@ -81,9 +81,9 @@ pub(crate) mod tests {
         };
         let mut other = start(&format!("{name}1,process=x"));
         let mut it = start(&format!("{name},process=x"));
-        end(&name, &[]).unwrap();
+        end(&name, |pid| is_owned(pid, &[])).unwrap();
         assert!(it.wait(Duration::from_secs(5)).unwrap().is_some());
         assert!(other.try_wait().unwrap().is_none());
-        end(&name, &[]).unwrap();
+        end(&name, |pid| is_owned(pid, &[])).unwrap();
     }
 }

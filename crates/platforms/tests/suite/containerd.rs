@@ -143,7 +143,7 @@ fn a_daemon_that_dies_leaves_the_rest_to_the_ledger() {
     let error = guest.session().finish(id, MINUTE).unwrap_err();
     assert!(matches!(error, SessionError::Lost { .. }), "{error}");
     let error = guest.stop().unwrap_err().to_string();
-    assert!(error.contains("weigh clean") && error.contains("containerd that listens"), "{error}");
+    assert!(error.contains("weigh clean") && error.contains("no containerd listens"), "{error}");
     let standing =
         || bench.host.ledger.standing().iter().any(|change| change.to_string().contains("container "));
     assert!(standing());

@@ -82,7 +82,9 @@ fn a_kernel_takes_a_disk_beside_it() {
     );
     guest.stop().unwrap();
     let wrong = format!("{},kernel={kernel}", fake.environment("runs", "loader.elf"));
-    assert!(bench.launch(&bench.request(&wrong)).err().unwrap().to_string().contains("is a kernel itself"));
+    assert!(
+        bench.launch(&bench.request(&wrong)).err().unwrap().to_string().contains("is a kernel, not a disk")
+    );
 }
 
 #[test]

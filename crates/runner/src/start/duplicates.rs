@@ -16,7 +16,7 @@ use weigh_images::Root;
 use weigh_model::FailureKind;
 use weigh_model::duplicates::DUPLICATES;
 use weigh_observe::memory::guest_processes;
-use weigh_observe::pages::{FileFacts, Options, PagesError, Subject, fuse_devices};
+use weigh_observe::pages::{FileFacts, Options, PagesError, Subject};
 
 /// Scans the pages of all guests. If that fails, the duplicates are absent with the reason.
 ///
@@ -67,22 +67,18 @@ fn own_root(root: &Root, pids: &BTreeSet<u32>) -> Option<PathBuf> {
     let pid = *pids.last()?;
     let identity = |path: &Path| FileFacts::of(path).ok().map(|found| found.identity);
     let theirs = Path::new("/proc").join(pid.to_string()).join("root");
-    let found = identity(&theirs).filter(|found| Some(*found) != identity(Path::new("/")))?;
-    let asks_no_guest = !fuse_devices(pid).ok()?.contains(&found.device);
-    (asks_no_guest && !root.host).then_some(theirs)
+    let found = identity(&theirs)?;
+    (Some(found) != identity(Path::new("/")) && !root.host).then_some(theirs)
 }
 
 /// The files that a process has open or mapped, by links of `/proc` that lead to them whatever its
-/// root is. Files without a name are memory, which belongs to the process that maps it. Files of FUSE
-/// are left out: a guest may serve them, and need not answer.
+/// root is. Files without a name are memory, which belongs to the process that maps it.
 fn files_of(pid: u32) -> Vec<PathBuf> {
-    let Ok(served) = fuse_devices(pid) else { return Vec::new() };
     let directories = ["fd", "map_files"].map(|name| Path::new("/proc").join(pid.to_string()).join(name));
     let links = directories.iter().flat_map(|directory| std::fs::read_dir(directory).into_iter().flatten());
     let mut seen = BTreeSet::new();
     let mut is_new = |found: FileFacts| {
-        let counts = found.is_file() && found.links > 0 && found.bytes > 0;
-        counts && !served.contains(&found.identity.device) && seen.insert(found.identity)
+        found.is_file() && found.links > 0 && found.bytes > 0 && seen.insert(found.identity)
     };
     let paths = links.flatten().map(|entry| entry.path());
     paths.filter(|path| FileFacts::of(path).is_ok_and(&mut is_new)).collect()

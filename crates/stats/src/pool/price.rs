@@ -39,8 +39,8 @@ pub struct WorkCost {
 /// observation, and the mean over the machines of a group has the error sd / sqrt(k) on k - 1
 /// degrees of freedom. The error of a machine's median is part of that spread.
 ///
-/// Other metrics are left out, because memory, for example, is no work. So are descriptive ones: a
-/// latency is a time, but not that of the work.
+/// Other metrics are left out, because memory, for example, is no work. So are descriptive ones,
+/// and latencies: while a request waits, the host serves others.
 pub fn work_costs(pooled: &Pooled, per_hour: &[f64]) -> Vec<WorkCost> {
     let mut costs: Vec<(WorkCost, Option<Estimate>)> = Vec::new();
     for cell in &pooled.cells {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
   weigh history --format html --output site/index.html
   weigh history --gate 5
 
-Exit codes: 3 with --gate where an effect is shown to be worse than before some change by more than this.")]
+Exit codes: 3 with --gate if an effect is now worse by more than this than in some earlier part of the history.")]
 pub struct HistoryArgs {
     /// Runs to add before the history is shown: run directories, or `last`
     #[arg(value_name = "RUN", requires = "version")]
@@ -29,8 +29,8 @@ pub struct HistoryArgs {
     /// Write to a file instead of the terminal
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Exit 3 when an effect is shown to be worse than before some change by more than this many per
-    /// cent
+    /// Exit 3 if an effect is now more than this many per cent worse than in some earlier part of the
+    /// history
     #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
     pub gate: Option<f64>,
 }

@@ -79,9 +79,10 @@ pub struct Written {
 /// As [`run`]; a file cannot be written.
 pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Failure> {
     let MeasureArgs { dry_run, out, format, details, gate, live, .. } = &request.common;
+    let prices = request.prices()?;
     if *dry_run {
         let plan = request.plan(&mut NoHost::DryRun)?;
-        request.prices(&plan)?;
+        prices.of_environments(&plan)?;
         ui::print(&dry_run::describe(&plan, &request.facts));
         return Ok(());
     }
@@ -96,7 +97,7 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
     if plan.energy {
         EnergyMeter::open().map_err(no_energy)?;
     }
-    let prices = request.prices(&plan)?;
+    let prices = prices.of_environments(&plan)?;
     let directory = match out {
         Some(path) => {
             output::make_room(path)?;

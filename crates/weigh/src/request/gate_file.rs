@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use toml::Spanned;
 use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, nearest};
-use weigh_workloads::parse_toml;
+use weigh_workloads::{Fault, parse_toml};
 
 /// The default path of the file.
 pub const FILE: &str = ".weigh/gate.toml";
@@ -30,6 +30,9 @@ struct Content {
     #[serde(default)]
     limits: BTreeMap<Spanned<String>, Spanned<f64>>,
 }
+
+/// For faults that have no help of their own.
+const EXAMPLE: &str = "write it as in `workloads = [\"spin\"]`, `limit = 3`, or `limits = { duration = 5 }`";
 
 /// The settings, with their text for errors.
 #[derive(Debug, Default)]
@@ -64,7 +67,10 @@ impl GateFile {
             Err(error) => return Err(file_failure("read", path, error)),
         };
         let name = path.display().to_string();
-        let content = parse_toml(&text, |_| None).map_err(|fault| fault.in_file(path, &text))?;
+        let content = parse_toml(&text, |_| None).map_err(|fault| {
+            let help = fault.help.or_else(|| Some(EXAMPLE.into()));
+            Fault { help, ..fault }.in_file(path, &text)
+        })?;
         let file = Self { name, text, content };
         for limit in file.content.limit.iter().chain(file.content.limits.values()) {
             file.check(limit)?;

@@ -181,8 +181,7 @@ fn run(form: &Form, parser: &Parser, field: &str, piece: &Piece<'_>) -> Result<L
     let fault = |message: String| LogFault {
         line: Some(piece.line),
         message,
-        help: "fetch the file again; a run that is damaged in the original takes those of its name with it"
-            .into(),
+        help: "fetch the file again; if the original is damaged too, no run of this name can be used".into(),
     };
     if let Some(why) = (form.fault)(parser, piece) {
         return Err(fault(format!("the run that begins here {why}")));
@@ -443,16 +442,16 @@ fn lines(text: &str, columns: fn(&str) -> usize) -> Vec<Piece<'_>> {
         numbered.map(|(number, text)| Piece { line: number + 1, text, ..Piece::default() }).collect();
     if let ([others @ .., last], false) = (&mut found[..], text.ends_with('\n')) {
         let few = others.iter().map(|other| columns(other.text)).min();
-        let short = others.iter().filter_map(|other| digits_of_exponent(other.text)).min();
+        let short = others.iter().map(|other| digits_of_exponent(other.text)).min();
         last.cut = few.is_some_and(|few| columns(last.text) < few)
-            || short.zip(digits_of_exponent(last.text)).is_some_and(|(short, digits)| digits < short);
+            || short.is_some_and(|short| digits_of_exponent(last.text) < short);
     }
     found
 }
 
-/// The number of digits in the exponent with which a line ends.
-fn digits_of_exponent(line: &str) -> Option<usize> {
-    pattern!(r"\d[eE][+-]?(\d+)\s*$").captures(line).map(|found| found[1].len())
+/// The number of digits in the exponent with which a line ends; 0 without an exponent.
+fn digits_of_exponent(line: &str) -> usize {
+    pattern!(r"\d[eE][+-]?(\d+)\s*$").captures(line).map_or(0, |found| found[1].len())
 }
 
 /// A run is named by its columns before the value.

@@ -8,6 +8,7 @@ use crate::{
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
+use weigh_host::accounts::is_owned;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// How to get a monitor.
@@ -118,7 +119,7 @@ impl Platform for Vmm {
 
     fn undo(&self, what: &str, id: &str, _: &Value) -> Result<()> {
         match what {
-            "machine" => crate::vm::processes::end(id, &[]),
+            "machine" => crate::vm::processes::end(id, |pid| is_owned(pid, &[])),
             other => Err(PlatformError::never_made(self.name(), other)),
         }
     }

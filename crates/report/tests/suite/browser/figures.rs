@@ -125,7 +125,7 @@ fn effects_without_ends_are_not_left_out(browser: &Browser) {
          const at = texts.findIndex((text) => text.includes('no end'));";
     let shown = |what: &str| browser.evaluate(&format!("{forest} return {what}"));
     assert_eq!(shown("x.length"), all - 1, "one has no place");
-    assert_eq!(shown("title.text.includes('not drawn: 1 ')"), true, "{}", shown("title.text"));
+    assert_eq!(shown("title.text.includes('(1 not drawn: infinite')"), true, "{}", shown("title.text"));
     assert_eq!(shown("texts[at].includes('[−100 %, no end]')"), true, "{}", shown("texts"));
     let small = "texts.some((text) => text.includes('+0.004 % [−0.003 %, +0.01 %]'))";
     assert_eq!(shown(small), true, "no effect is rounded to zero: {}", shown("texts"));
