@@ -15,7 +15,6 @@ use crate::host::HostView;
 use crate::placement::Placement;
 use crate::prices::Prices;
 use environments::{capabilities, environments};
-use std::collections::BTreeMap;
 use weigh_model::{
     Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, SliceChoice,
     WorkloadPlan, check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
