@@ -42,7 +42,6 @@ pub(super) const PARSER: Parser = Parser {
         ("write_completion", |text| histogram(&last(text)?.write.completion_ns)),
     ],
     refused: |text, field| field.starts_with("completion_").then(|| text::no_percentile(text)).flatten(),
-    ..Parser::PLAIN
 };
 
 /// Jobs of fio that ran at the same time: those between two `stonewall`s.
