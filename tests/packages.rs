@@ -180,7 +180,9 @@ fn a_run_in_which_an_environment_failed_passes_no_check() {
     let here = tempfile::tempdir().unwrap();
     let weigh = "#!/bin/sh\ncase \"$*\" in\n\
                  *json) echo \"  \\\"failures\\\": [$FAILURES],\" ;;\n\
-                 *csv) printf 'a,b,c,d,e,environment\\r\\nnoploop,,time,s,lower,native,native\\r\\n' ;;\nesac\n";
+                 *csv) printf 'a,b,c,d,e,environment,baseline,n\\r\\n\
+                 noploop,,time,s,lower,native,native,2\\r\\n\
+                 noploop,,time,s,lower,crun,native,0\\r\\n' ;;\nesac\n";
     program(&here.path().join("weigh"), weigh);
     let script = script("checks");
     let (_, function) = script.split_once("\nmeasured() {").unwrap();
@@ -195,4 +197,5 @@ fn a_run_in_which_an_environment_failed_passes_no_check() {
     assert!(measured("native", ""));
     assert!(!measured("native", "{"));
     assert!(!measured("native,runc", ""));
+    assert!(!measured("native,crun", ""), "a row without a value");
 }
