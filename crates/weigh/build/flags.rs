@@ -20,8 +20,8 @@ fn rustc() -> OsString {
     env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
 
-/// Returns the target of the probe: musl where the compiler has it (smaller), else gnu. `compiler`
-/// is [`compiler`].
+/// Returns the target of the probe: musl where the compiler has it (smaller), else gnu.
+/// `compiler` runs the compiler, as the function of that name does.
 pub fn probe_target(architecture: &str, compiler: impl FnOnce(&[&str]) -> String) -> String {
     let musl = format!("{architecture}-unknown-linux-musl");
     let directory = compiler(&["--print", "target-libdir", "--target", &musl]);

@@ -98,10 +98,10 @@ impl PlanRequest {
         Self { prices, ..self }
     }
 
-    /// Returns the price of the host for each environment of the plan; empty if there is none.
+    /// Reads the prices of the host, before anything is asked of it.
     ///
     /// # Errors
-    /// A price is malformed, or for an environment that is not there; an environment has none.
+    /// Those of [`Prices::of_host`].
     pub fn prices(&self) -> Result<Prices, Failure> {
         Prices::of_host(&self.prices)
     }

@@ -76,8 +76,8 @@ impl FileFacts {
 /// the file, so that the guest cannot mount one and exchange the file in between.
 pub(super) fn may_be_of_fuse(path: &Path, found: &FileFacts) -> bool {
     let process = path.strip_prefix("/proc").ok().and_then(|rest| rest.iter().next()?.to_str()?.parse().ok());
-    let is_another = |pid| fuse_devices(pid).is_ok_and(|served| !served.contains(&found.identity.device));
-    process.is_some_and(|pid| !is_another(pid))
+    let is_elsewhere = |pid| fuse_devices(pid).is_ok_and(|served| !served.contains(&found.identity.device));
+    process.is_some_and(|pid| !is_elsewhere(pid))
 }
 
 /// The devices of the FUSE file systems that a process sees, and of those that the host knows.
@@ -236,5 +236,12 @@ mod tests {
         assert_eq!(fuse_mounts(table), BTreeSet::from([(0, 51), (8, 17), (0, 52)]));
         assert!(fuse_devices(std::process::id()).is_ok());
         assert!(fuse_devices(u32::MAX).is_err());
+        let found = FileFacts::of(Path::new("/proc/self/exe")).unwrap();
+        assert!(!may_be_of_fuse(
+            &Path::new("/proc").join(std::process::id().to_string()).join("exe"),
+            &found
+        ));
+        assert!(may_be_of_fuse(&Path::new("/proc").join(u32::MAX.to_string()).join("exe"), &found));
+        assert!(!may_be_of_fuse(Path::new("/nowhere"), &found), "no process leads there");
     }
 }
