@@ -61,7 +61,7 @@ fn intervals_of_a_course_cover_under_memory() {
 #[test]
 fn changes_are_found_and_not_made_up() {
     for (memory, false_alarms, missed) in [(0.0, 0.01, 0.02), (0.5, 0.01, 0.05), (0.9, 0.02, 1.0)] {
-        let [invented, found] = rates(500, 7_900 + (memory * 10.0) as u64, |random| {
+        let [invented, found] = rates_of([500, COSTLY], 7_900 + (memory * 10.0) as u64, |random| {
             let noise = remembering(random, 200, memory);
             let at = |step: f64| -> Vec<f64> {
                 let level = |i: usize| if i < 120 { 0.0 } else { step };
@@ -82,16 +82,21 @@ fn changes_are_found_and_not_made_up() {
 fn rounded_values_without_a_change_show_none() {
     for level in [10.0, 10.4, 10.5] {
         for sd in [0.01, 0.02] {
-            let [invented, found] = rates(100, 7_950 + (level * 1000.0 + sd * 100.0) as u64, |random| {
-                let printed = |random: &mut Random, step: f64| -> Vec<f64> {
-                    let value = |i: usize, z: f64| level * (1.0 + sd * z) + if i < 120 { 0.0 } else { step };
-                    (0..200).map(|i| value(i, random.normal()).round()).collect()
-                };
-                let changes = |values: &[f64]| course(values).changes.expect("200 are enough");
-                let near_the_step = |block: u32| block.abs_diff(120) <= 3;
-                let step = changes(&printed(random, 3.0));
-                [!changes(&printed(random, 0.0)).is_empty(), step.len() == 1 && near_the_step(step[0].block)]
-            });
+            let [invented, found] =
+                rates_of([100, COSTLY], 7_950 + (level * 1000.0 + sd * 100.0) as u64, |random| {
+                    let printed = |random: &mut Random, step: f64| -> Vec<f64> {
+                        let value =
+                            |i: usize, z: f64| level * (1.0 + sd * z) + if i < 120 { 0.0 } else { step };
+                        (0..200).map(|i| value(i, random.normal()).round()).collect()
+                    };
+                    let changes = |values: &[f64]| course(values).changes.expect("200 are enough");
+                    let near_the_step = |block: u32| block.abs_diff(120) <= 3;
+                    let step = changes(&printed(random, 3.0));
+                    [
+                        !changes(&printed(random, 0.0)).is_empty(),
+                        step.len() == 1 && near_the_step(step[0].block),
+                    ]
+                });
             let what = format!("{level} with sd {sd}, printed whole");
             at_most(&format!("{what}, changes where there are none"), invented, 0.01);
             at_most(&format!("{what}, steps of 3 missed"), 1.0 - found, 0.02);

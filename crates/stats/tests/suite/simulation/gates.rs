@@ -44,7 +44,7 @@ fn a_gate_that_demands_proof_opens_wrongly_as_rarely_as_its_level_says() {
 /// A real effect closes the gate, and few blocks or a quick run prove nothing.
 #[test]
 fn a_gate_closes_for_effects_and_asks_for_blocks() {
-    let [closed, few, quick] = rates(400, 72, |random| {
+    let [closed, few, quick] = rates_of([400, COSTLY], 72, |random| {
         let mut effects: [Vec<f64>; CELLS] = std::array::from_fn(|_| random.normals(29, 0.0, 0.005));
         let few = outcomes(&family(&effects), 0.03, true).contains(&GateOutcome::Below);
         effects[0] = random.normals(29, 0.05, 0.01);

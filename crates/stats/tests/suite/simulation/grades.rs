@@ -1,7 +1,7 @@
 //! The ratios that statements are graded by.
 
 use super::coverage::FAMILIES;
-use super::{Random, at_most, near, rates};
+use super::{COSTLY, Random, at_most, near, rates, rates_of};
 use crate::build::in_blocks as blocks;
 use weigh_stats::{Aspect, Bound, FamilySize, Grade, Ratio};
 
@@ -16,7 +16,7 @@ const MISSED: [(usize, [f64; 5]); 2] =
 fn ratios_of_spreads_are_covered() {
     for (n, most) in MISSED {
         for (family, most) in FAMILIES.iter().zip(most) {
-            let missed = rates(300, 7_000 + n as u64, |random| {
+            let missed = rates_of([300, COSTLY], 7_000 + n as u64, |random| {
                 let mut side = |mean: f64, sd: f64| -> Vec<f64> {
                     (0..n).map(|_| mean + sd * (family.draw)(random)).collect()
                 };

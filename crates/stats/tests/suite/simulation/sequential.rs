@@ -119,7 +119,7 @@ fn a_family_without_differences_is_left_alone() {
     }
     families.push(("autoregressive .2", Box::new(|random| autoregressive(random, 0.2))));
     for (seed, (name, draw)) in (900..).zip(&families) {
-        let [wrong, at_ten, at_thirty, at_sixty] = rates(400, seed, |random| {
+        let [wrong, at_ten, at_thirty, at_sixty] = rates_of([400, COSTLY], seed, |random| {
             let arms: Vec<Vec<f64>> =
                 (0..12).map(|_| draw(random).iter().map(|value| SD * value).collect()).collect();
             let fixed = [10, 30, 60].map(|blocks| fixed(&arms, blocks));
@@ -162,7 +162,7 @@ fn decided_arms_save_trials_at_the_same_verdicts() {
     for (seed, effects) in (940..).zip(EFFECTS) {
         let (used, same, cells) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let (by_width, count) = (AtomicU32::new(0), AtomicU32::new(0));
-        let [_] = rates(200, seed, |random| {
+        let [_] = rates_of([200, COSTLY / 10], seed, |random| {
             let workloads: Vec<Vec<Vec<f64>>> = SPREADS
                 .iter()
                 .map(|sd| effects.iter().map(|effect| random.normals(60, f64::ln_1p(*effect), *sd)).collect())
@@ -247,7 +247,7 @@ fn comparisons_of_stopped_runs_hold_the_truth() {
             if runs == 1 && between > 0.0 {
                 continue; // about these two runs alone
             }
-            let [covered] = rates(600, 980, |random| {
+            let [covered] = rates_of([600, COSTLY], 980, |random| {
                 let mut side = |effect: f64| -> Vec<_> {
                     let mut run = || {
                         let mean = f64::ln_1p(effect) + between * random.normal();

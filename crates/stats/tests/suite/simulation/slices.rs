@@ -119,7 +119,7 @@ fn judge_statistic(
     let what = &format!("{what}, {}", statistic.as_str());
     let truth = 0.02f64.ln_1p();
     let narrower = std::sync::Mutex::new((0.0, 0.0));
-    let [same, different, whole] = rates(4_000, seed, |random| {
+    let [same, different, whole] = rates_of([4_000, COSTLY], seed, |random| {
         let mut run = |truth| -> (Vec<f64>, Vec<f64>) {
             let (mut host, mut now) = (make(random), 0.0);
             (0..BLOCKS).map(|_| block(random, &mut *host, &mut now, (truth, statistic))).unzip()
