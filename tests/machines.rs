@@ -309,6 +309,33 @@ fn the_start_of_a_machine_is_reported_in_phases() {
     stage.host_is_as_before();
 }
 
+/// A machine has no client that runs programs in it, so it has no time to its first program.
+#[test]
+fn machines_have_no_time_to_a_first_program() {
+    let stage = Stage::on_disk();
+    let machines = machines(&stage, "machines_have_no_time_to_a_first_program");
+    if machines.is_empty() {
+        return;
+    }
+    let on = format!("native,{}", machines.join(","));
+    let report = stage.measured(&format!("start --on {on} --image probe --exec --blocks 1 --no-void"));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    for environment in listed(&report, "environments") {
+        let name = environment["name"].as_str().unwrap();
+        for metric in ["start_to_exec", "exec_to_output"] {
+            let cell = cell_of(&report, name, metric);
+            match cell["absent"].as_str() {
+                Some(reason) => {
+                    assert!(reason.contains("no command that runs a program"), "{name}: {reason}")
+                }
+                None => assert!(name == "native" && cell["median"].as_f64() > Some(0.0), "{name}: {cell}"),
+            }
+        }
+    }
+    stage.run("show r --details").says(&["times are start_to_exec"]);
+    stage.host_is_as_before();
+}
+
 /// Puts the kernel that machines have here into a directory, as the build of one would, and returns
 /// its path.
 fn build_of_kernel(stage: &Stage, directory: &str) -> String {

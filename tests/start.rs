@@ -3,6 +3,8 @@
 use crate::support::{
     Stage, cell, interrupt, kill, listed, median, ready, shown, trials, wait_until, with_native,
 };
+use serde_json::Value;
+use std::path::Path;
 
 /// The stamps of every platform are in order, the baseline answers over its network, and platforms
 /// that cannot say why.
@@ -54,14 +56,15 @@ fn crowds_rates_restores_and_processes_are_measured() {
         let exec = |metric| median(&report, "exec", environment, metric);
         assert!(0.0 < exec("exec_to_output") && exec("exec_to_output") <= exec("exec_to_end"));
         assert!(exec("exec_to_output") <= exec("slowest_exec_to_output"));
-        assert!(exec("first_exec_to_output") > 0.0);
+        assert!(0.0 < exec("first_exec_to_output") && exec("first_exec_to_output") < exec("start_to_exec"));
+        let soonest = cell(&report, "start", environment, "start_to_init")["min"].as_f64().unwrap();
+        assert!(soonest < exec("start_to_exec"), "{soonest}");
         for metric in ["copy_in", "copy_out"] {
             assert!(median(&report, "copy{bytes=100KiB}", environment, metric) > 0.0);
         }
+        first_programs_are_dated(&stage.here().join("r"), environment);
         let charges = listed(&report, "charges");
-        let of_exec = |charge: &&serde_json::Value| {
-            charge["environment"] == environment && charge["workload"] == "exec"
-        };
+        let of_exec = |charge: &&Value| charge["environment"] == environment && charge["workload"] == "exec";
         let charge = charges.iter().find(of_exec).unwrap();
         assert_eq!(charge["operation"], "exec");
         // What the client uses is charged to the environment.
@@ -70,6 +73,25 @@ fn crowds_rates_restores_and_processes_are_measured() {
         assert!(restored["absent"].as_str().unwrap().contains("save and restore"), "{restored}");
     }
     stage.host_is_as_before();
+}
+
+/// Checks that each guest has one time to its first program, in which that program and the guest's
+/// start have room, and which had passed when the next program began.
+fn first_programs_are_dated(run: &Path, environment: &str) {
+    let of_exec =
+        |trial: &Value| trial["workload"] == "exec" && trial["environment"].as_str() == Some(environment);
+    let trials: Vec<Value> = trials(run).into_iter().filter(of_exec).collect();
+    assert_eq!(trials.len(), 2);
+    for trial in &trials {
+        let iterations = listed(&trial["outcome"], "iterations");
+        let value = |iteration: &Value, metric: &str| iteration["values"][metric].as_f64().unwrap();
+        let (start_to_exec, first) =
+            (value(&iterations[0], "start_to_exec"), value(&iterations[0], "first_exec_to_output"));
+        let ns = |value: &Value| value.as_u64().unwrap();
+        let until_second = ns(&iterations[0]["host_started_ns"]) - ns(&trial["host_started_ns"]);
+        assert!(first < start_to_exec && start_to_exec < until_second as f64 * 1e-9, "{trial}");
+        assert!(iterations.iter().all(|one| value(one, "start_to_exec") == start_to_exec), "{trial}");
+    }
 }
 
 /// Cold starts drop caches in every environment, and have their own cells.

@@ -39,6 +39,10 @@ pub mod stamps {
     pub const EXEC_OUTPUT: &str = "exec_to_output";
     /// From the same start to the end of the program and the client, seconds.
     pub const EXEC_END: &str = "exec_to_end";
+    /// From the start of the platform's first program to the first output of the first program that
+    /// the client runs in the guest, seconds: [`INIT`] and [`EXEC_FIRST`] of one guest, without what
+    /// weighbridge does between the two. Elsewhere called time to interactive (TTI).
+    pub const EXEC: &str = "start_to_exec";
     /// [`EXEC_OUTPUT`] of the first program in a fresh guest.
     pub const EXEC_FIRST: &str = "first_exec_to_output";
     /// The slowest [`EXEC_OUTPUT`] of the others in the guest.

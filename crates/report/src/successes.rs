@@ -7,6 +7,7 @@ use crate::group::{distinct, grouped};
 use crate::own::{self, OwnRow};
 use crate::quantity::{Scale, share_of};
 use crate::text::shown_name;
+use weigh_model::stamps;
 use weigh_stats::{Cell, Interval};
 
 /// Fewest starts for which a 95 % quantile is shown. With fewer it would be close to the slowest.
@@ -17,10 +18,10 @@ pub(crate) fn section(report: &Report) -> Section {
     let mut section = Section::new("Trials that succeeded").id("successes").listed();
     for (workload, cells) in grouped(&report.analysis.cells, |cell| cell.workload.clone()) {
         let own: Vec<&Cell> = cells.into_iter().filter(|cell| cell.tried > 0).collect();
-        let starts = own.iter().any(|cell| is_start(cell));
         let environments = distinct(own.iter().map(|cell| cell.environment.as_str()));
         let of = |environment: &&str| Successes::of(environment, &own);
         let all: Vec<Successes> = environments.iter().filter_map(of).collect();
+        let starts = all.iter().any(|one| one.start.is_some());
         if starts || all.iter().any(|one| one.trials.failed > 0) {
             section.push(Audience::ALL, Block::table(table(&shown_name(&workload), &all, starts)));
         }
@@ -28,9 +29,11 @@ pub(crate) fn section(report: &Report) -> Section {
     section
 }
 
-/// Whether the metric is the time until guests are up.
+/// Whether the metric is the time until guests are up or, where programs run in them, until the
+/// first program has answered. A workload has one such metric at most.
 fn is_start(cell: &Cell) -> bool {
-    cell.primary && cell.metric.name.ends_with("_to_init")
+    let name = cell.metric.name.as_str();
+    [stamps::RESTORE, stamps::EXEC].contains(&name) || (cell.primary && name.ends_with("_to_init"))
 }
 
 /// The trials of a workload in an environment.
@@ -43,10 +46,16 @@ struct Successes<'a> {
 }
 
 impl<'a> Successes<'a> {
+    /// None where the environment was not tried, or cannot do what is timed: such a trial ends well
+    /// without having shown anything.
     fn of(environment: &str, cells: &[&'a Cell]) -> Option<Self> {
         let own = || cells.iter().copied().filter(|cell| cell.environment == environment);
         let trials = own().min_by_key(|cell| cell.failed)?;
-        Some(Self { trials, share: trials.success()?, start: own().find(|cell| is_start(cell)) })
+        let start = own().find(|cell| is_start(cell));
+        if start.is_some_and(Cell::is_absent) {
+            return None;
+        }
+        Some(Self { trials, share: trials.success()?, start })
     }
 }
 

@@ -66,6 +66,7 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
             "exec",
             vec![
                 seconds(stamps::EXEC_OUTPUT, true),
+                seconds(stamps::EXEC, false),
                 seconds(stamps::EXEC_END, false),
                 seconds(stamps::EXEC_FIRST, false),
                 seconds(stamps::EXEC_SLOWEST, false),

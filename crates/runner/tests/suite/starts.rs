@@ -93,6 +93,7 @@ fn impossible_phases_are_absent() {
         (stamps::RESPONSE, "one program"),
         (stamps::RESTORE, "cannot save and restore"),
         (stamps::EXEC_OUTPUT, "no command that runs a program"),
+        (stamps::EXEC, "no command that runs a program"),
         (stamps::COPY_OUT, "no command that runs a program"),
     ] {
         for environment in ["null", "null:label=b"] {
