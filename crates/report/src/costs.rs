@@ -29,16 +29,20 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
 
 fn section(report: &Report, costs: &[&OperationCost]) -> Section {
     let cost = costs[0];
-    let counts = counted(&cost.metric);
+    let operations = operations(&cost.metric);
     let baseline = shown_name(&report.analysis.baseline);
     let columns = [
-        format!("cost per million {counts} [95 % interval]"),
+        format!("cost per million {operations} [95 % interval]"),
         format!("against {baseline} [95 % interval]"),
         "price/h".into(),
         "n".into(),
     ];
     let note = format!(
-        "price of the host for as long as a million {counts} take (geometric mean over blocks); against {baseline}: + costs more; no verdicts"
+        "price of the host for as long as a million {operations} take (geometric mean over blocks){}; against {baseline}: + costs more; no verdicts",
+        match cost.metric.better {
+            Better::Lower => "; an operation is an iteration, all that the metric times",
+            Better::Higher => "",
+        }
     );
     let caption = format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name));
     let rows = costs.iter().map(|cost| row(cost)).collect();
@@ -65,10 +69,11 @@ fn row(cost: &OperationCost) -> OwnRow {
     OwnRow { name: Entry::name(&cost.environment), entries, remark: None }
 }
 
-/// What a metric counts: iterations, or the operations of a rate.
-pub(crate) fn counted(metric: &MetricSpec) -> String {
+/// What the operations of a metric are called: an iteration is one operation of a time, and a rate
+/// has the name of its operations in its unit.
+pub(crate) fn operations(metric: &MetricSpec) -> String {
     match metric.better {
-        Better::Lower => "iterations".into(),
+        Better::Lower => "operations".into(),
         Better::Higher => shown_name(metric.unit.symbol().trim_end_matches("/s")),
     }
 }
@@ -103,7 +108,7 @@ pub(crate) fn json(report: &Report) -> Vec<Value> {
             "environment": cost.environment,
             "price_per_hour": cost.per_hour,
             "n": cost.n,
-            "counts": counted(&cost.metric),
+            "counts": operations(&cost.metric),
             "per_million": cost.per_million,
             "per_million_ci_low": cost.interval.map(|(low, _)| low),
             "per_million_ci_high": cost.interval.map(|(_, high)| high),

@@ -26,8 +26,8 @@ pub struct OperationCost {
     pub per_hour: f64,
     /// Blocks with a value.
     pub n: u32,
-    /// The cost of a million iterations of this duration, or of a million of what the rate counts,
-    /// in the currency of the price. Geometric mean over blocks.
+    /// The cost of a million operations in the currency of the price: of iterations for a time, of
+    /// what a rate counts. Geometric mean over blocks.
     pub per_million: f64,
     /// The 95 % interval of that mean; none below two blocks.
     pub interval: Option<(f64, f64)>,
@@ -150,7 +150,7 @@ mod tests {
         operation_costs(analysis, &[("native".to_string(), native), ("e".to_string(), e)].into())
     }
 
-    /// At 3.6 an hour a second costs .001, and a million iterations of a second cost 1,000.
+    /// At 3.6 an hour a second costs .001, and a million operations of a second cost 1,000.
     #[test]
     fn a_million_operations_cost_their_time() {
         let analysis = cells("s", Better::Lower, [0.5, 1.0, 2.0], None);

@@ -2,7 +2,7 @@
 
 use super::PooledReport;
 use super::document::bar;
-use crate::costs::counted;
+use crate::costs::operations;
 use crate::document::{
     Align, Audience, BarScale, Block, Column, Entry, Figure, Fit, Piece, PlotKind, Row, Section, Table, Tone,
 };
@@ -70,7 +70,7 @@ fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
             shown_name(&report.pooled.groups[cost.group].name),
             shown_name(&cost.environment),
             price(cost),
-            Quantity { unit: format!("{prefix}{}", counted(&cost.metric)), ..scale.quantity(cost.work) },
+            Quantity { unit: format!("{prefix}{}", operations(&cost.metric)), ..scale.quantity(cost.work) },
         );
         Mark { low, high, ..Mark::at(price(cost), scale.shown(cost.work), text) }
     };
@@ -83,7 +83,7 @@ fn chart(report: &PooledReport, costs: &[&WorkCost]) -> Chart {
     let environments = distinct(costs.iter().map(|cost| cost.environment.as_str()));
     Chart {
         title: caption(costs[0]),
-        what: format!("{prefix}{} per unit of price", counted(&costs[0].metric)),
+        what: format!("{prefix}{} per unit of price", operations(&costs[0].metric)),
         across: "price of an hour".into(),
         ..Chart::of(
             PlotKind::Lines,
@@ -132,7 +132,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
              work in the same environment, against {first}; + costs more (Welch, by machine). A kind with one machine has \
              no interval. Not adjusted for their number, no verdicts",
             prefix,
-            counted(&cost.metric),
+            operations(&cost.metric),
         )
         .replace(" %", "\u{a0}%"),
         columns: vec![
@@ -161,7 +161,7 @@ pub(super) fn json(report: &PooledReport) -> Vec<Value> {
             "metric": cost.metric.name,
             "environment": cost.environment,
             "machines": cost.machines,
-            "counts": counted(&cost.metric),
+            "counts": operations(&cost.metric),
             "work": cost.work,
             "work_ci_low": cost.interval.map(|(low, _)| low),
             "work_ci_high": cost.interval.map(|(_, high)| high),

@@ -236,7 +236,7 @@ fn a_price_gives_the_cost_of_operations() {
         assert!(text.contains("what it costs") && text.contains("price/h"), "{text}");
     }
     for format in [Format::Markdown, Format::Html] {
-        assert!(report.text(format).contains("cost per million iterations"), "{format:?}");
+        assert!(report.text(format).contains("cost per million operations"), "{format:?}");
     }
     // What is neither a time nor a rate has no cost, and the report says why.
     for cell in report.analysis.cells.iter_mut().filter(|cell| cell.metric.name == "triad") {
