@@ -107,7 +107,6 @@ mod fakes {
         ] {
             assert!(workloads.contains(name), "{name}:\n{workloads}");
         }
-        assert!(stage.stdout("list images").contains("probe"));
         assert!(stage.json("list workloads --json").as_array().unwrap().len() >= 9);
     }
 

@@ -62,7 +62,7 @@ fn every_machine_measures_and_one_that_is_away_is_a_failure() {
         format!("fleet --via '{via};ssh:host=nowhere.invalid,config=/dev/null' --out f {}", work(3, "1ms"));
     let said = stage.run(&line).ends_with(1);
     let text = said.all();
-    for words in ["1 of 3 machines failed", "weigh fleet --resume f", "weigh pool f/*/", "write an address"] {
+    for words in ["1 of 3 machines failed", "weigh resume f", "weigh pool f/*/", "write an address"] {
         assert!(text.contains(words), "`{words}` is not in {text}");
     }
     let fleet = stage.json("show f --format json");
@@ -80,7 +80,7 @@ fn every_machine_measures_and_one_that_is_away_is_a_failure() {
     assert_eq!(plan["command"][0], "run", "{plan}");
 
     let samples = stage.read("f/a/samples.jsonl");
-    stage.run("fleet --resume f").ends_with(1).says(&["1 of 3 machines failed"]);
+    stage.run("resume f").ends_with(1).says(&["1 of 3 machines failed"]);
     assert_eq!(stage.read("f/a/samples.jsonl"), samples);
     machines.iter().for_each(is_empty);
     drop(machines);
@@ -122,7 +122,7 @@ fn blocks_are_shared_out() {
         (&"these-machines".into(), &8.into()),
         "{report}"
     );
-    stage.run("fleet --resume f").ends_with(0);
+    stage.run("resume f").ends_with(0);
     machines.iter().for_each(is_empty);
     drop(machines);
     stage.host_is_as_before();
@@ -166,8 +166,8 @@ fn an_interrupted_fleet_goes_on() {
     stage.host_is_as_before();
 }
 
-/// When weigh is killed, the run on a machine ends after its trial and stays for `--resume`, or
-/// `weigh clean` removes it. After `clean` the machine starts again from the beginning.
+/// When weigh is killed, the run on a machine ends after its trial and stays for `weigh
+/// resume`, or `weigh clean` removes it. After `clean` the machine starts again from the beginning.
 #[test]
 fn a_killed_fleet_goes_on_or_is_cleaned() {
     let stage = Stage::new();
@@ -191,7 +191,7 @@ fn a_killed_fleet_goes_on_or_is_cleaned() {
     assert!(!stage.here().join("f/a").exists());
     wait_until("the end of the run there", || !half.parent().unwrap().join("pid").exists());
     let measured = std::fs::read_to_string(half.join("samples.jsonl")).unwrap();
-    stage.stdout("fleet --resume f");
+    stage.stdout("resume f");
     assert!(is_done(&stage, "f", "a"));
     assert!(stage.read("f/a/samples.jsonl").starts_with(&measured), "what was measured there counts");
     machine.assert_empty();
@@ -201,7 +201,7 @@ fn a_killed_fleet_goes_on_or_is_cleaned() {
     assert!(dry.contains("fleet"), "{dry}");
     stage.stdout("clean");
     is_empty(machine);
-    stage.stdout("fleet --resume g");
+    stage.stdout("resume g");
     assert!(is_done(&stage, "g", "a"));
     is_empty(machine);
     drop(machines);
@@ -223,10 +223,10 @@ fn a_lost_connection_loses_no_trial() {
     machine.link("down");
     wait_until("the end of the fleet", || child.try_wait().unwrap().is_some());
     let said = stage.spawned_said();
-    assert!(said.contains("cannot connect to root@") && said.contains("weigh fleet --resume"), "{said}");
+    assert!(said.contains("cannot connect to root@") && said.contains("weigh resume"), "{said}");
     assert_eq!(state(&stage.json("show f --format json"), "a").0, "failed", "{said}");
     machine.link("up");
-    stage.stdout("fleet --resume f");
+    stage.stdout("resume f");
     assert_eq!(stage.json("show f/a --format json")["blocks"]["done"], 60);
     machine.assert_empty();
     stage.stdout("clean");
@@ -346,7 +346,6 @@ mod fakes {
             let line = format!("fleet --via ssh:host=a {on} {unfit} -- work");
             stage.refuses(&line, &[option, "cannot be used with"]);
         }
-        stage.refuses(&format!("fleet --resume f {on} -- work"), &["--resume", "cannot be used with"]);
         let via =
             |via: &str, words: &[&str]| stage.refuses(&format!("fleet --via '{via}' {on} -- work"), words);
         via("shs:host=a", &["no engine `shs`", "did you mean `ssh`?"]);
@@ -362,9 +361,9 @@ mod fakes {
         );
         std::fs::create_dir(stage.here().join("tree")).unwrap();
         stage.refuses(&format!("fleet --via ssh:host=a {on} --image tree -- work"), &["on this host alone"]);
-        stage.refuses("fleet --resume nowhere", &["no run directory nowhere"]);
+        stage.refuses("resume nowhere", &["no run directory nowhere"]);
         stage.stdout(&format!("run --out r --blocks 1 {on} -- work"));
-        stage.refuses("fleet --resume r", &["not the directory of a fleet", "weigh resume DIR"]);
+        stage.refuses("resume r --watch", &["`--watch` is for a fleet"]);
         assert!(!stage.here().join("weigh-runs").exists(), "nothing is made before all is read");
     }
 
@@ -425,13 +424,13 @@ mod fakes {
     fn fleets_of_others_are_refused_or_shown() {
         let stage = Stage::with_fakes();
         stored(&stage, fleet("0.0.1", "a"));
-        stage.refuses("fleet --resume f", &["weigh 0.0.1 began the fleet"]);
+        stage.refuses("resume f", &["weigh 0.0.1 began the fleet"]);
         assert!(stage.stdout("show f").contains("running"));
         stage.refuses("show f --format csv", &["fleets have no csv output"]);
         stage.refuses("show f --gate 3", &["--gate", "this is a fleet"]);
         stage.refuses("resume f --live", &["--live", "this is a fleet"]);
         stage.write("f/fleet.json", fleet("0.0.1", "../a").to_string());
-        stage.refuses("fleet --resume f", &["not the name of a machine"]);
+        stage.refuses("resume f", &["not the name of a machine"]);
         stage.write("f/fleet.json", "{");
         stage.refuses("show f", &["fleet.json", "damaged"]);
         std::fs::remove_file(stage.here().join("f/fleet.json")).unwrap();
@@ -444,7 +443,7 @@ mod fakes {
         let stage = Stage::with_fakes();
         let version = stage.stdout("--version").trim().trim_start_matches("weigh ").to_string();
         stored(&stage, fleet(&version, "a"));
-        let said: Said = stage.run("fleet --resume f").ends_with(4);
+        let said: Said = stage.run("resume f").ends_with(4);
         let text = said.says(&["1 of 1 machine failed", "write an address"]).all();
         assert!(!text.contains("weigh pool"), "there is nothing to pool: {text}");
         assert_eq!(state(&stage.json("show f --format json"), "a").0, "failed");

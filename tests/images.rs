@@ -91,7 +91,7 @@ fn an_image_is_built_listed_and_removed() {
     assert_eq!(listed[0]["name"], "debian");
     assert!(Path::new(listed[0]["tree"].as_str().unwrap()).join("usr/bin/dpkg").exists());
     let digest = &listed[0]["identity"].as_str().unwrap()[..12];
-    shop.run("list images").says(&[digest]);
+    shop.run("image list").says(&[digest]);
     shop.run("image remove debian").says(&[digest]);
     assert!(shop.listed().is_empty());
     shop.stage.host_is_as_before();

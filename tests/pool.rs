@@ -411,7 +411,7 @@ fn a_fleet_is_pooled_by_its_name() {
     }
     assert_eq!(listed(&stage.json("pool last --format json"), "machines").len(), 2);
     stage.write(&format!("{newest}/fleet.json"), fleet(vec![machine("a", failed)]));
-    stage.refuses("pool last", &["no machine of the fleet", "--resume"]);
+    stage.refuses("pool last", &["no machine of the fleet", "weigh resume"]);
 }
 
 #[test]

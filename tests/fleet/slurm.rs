@@ -285,7 +285,7 @@ fn tasks_go_on_after_their_fleet_ended() {
         })
         .collect();
     assert!(!halves.is_empty(), "{said}");
-    let (code, said) = run(&stage, &cluster, "fleet --resume f");
+    let (code, said) = run(&stage, &cluster, "resume f");
     assert_eq!(code, Some(0), "{said}");
     let fleet = stage.json("show f --format json");
     for (task, node, half) in halves {
@@ -296,7 +296,7 @@ fn tasks_go_on_after_their_fleet_ended() {
     let mut child = spawn(&format!("fleet --via slurm:nodes=3 --out g {}", work(30, "20ms")));
     wait_until("trials", || begun("g"));
     crate::support::kill(&mut child);
-    let (code, said) = run(&stage, &cluster, "fleet --resume g");
+    let (code, said) = run(&stage, &cluster, "resume g");
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("Slurm: job"), "nothing is submitted twice: {said}");
     for task in 0..3 {

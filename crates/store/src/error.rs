@@ -36,9 +36,7 @@ pub enum StoreError {
     )]
     Foreign(PathBuf),
     /// This run directory does not have the plan of its fleet.
-    #[error(
-        "{0} is not a run of the fleet's plan; move it away, and `weigh fleet --resume` measures it again"
-    )]
+    #[error("{0} is not a run of the fleet's plan; move it away, and `weigh resume` measures it again")]
     OtherPlan(PathBuf),
     /// A file that every run directory has is missing.
     #[error("{path} has no {file}: {consequence}")]

@@ -88,6 +88,7 @@ pub enum Command {
     ///
     /// The plan is made here. weigh itself and the plan are copied to every machine, each machine
     /// measures on its own, and its run directory is copied back into the directory of the fleet.
+    /// `weigh resume` continues a fleet.
     #[command(mut_args(FleetArgs::hide))]
     Fleet(Box<FleetArgs>),
     /// Measure how long guests take to start, from the platform's first program to the first
@@ -105,7 +106,7 @@ pub enum Command {
     Study(Box<StudyArgs>),
     /// Check which platforms are ready, and say how to get those that are not
     Doctor(JsonArg),
-    /// List platforms, workloads, studies or images
+    /// List platforms, workloads or studies; `weigh image list` lists images
     List {
         /// What to list
         what: Listed,
@@ -175,6 +176,8 @@ pub enum Command {
     /// observation and a verdict needs several of each environment.
     Analyse(AnalyseArgs),
     /// Continue a run, a study or a fleet after a crash or Ctrl-C; nothing measured is lost or repeated
+    ///
+    /// Of a fleet, machines that are not done start, or continue where their run stopped.
     Resume {
         /// A run directory, or `last`
         #[arg(default_value = "last")]
@@ -185,6 +188,9 @@ pub enum Command {
         /// The live report
         #[command(flatten)]
         live: LiveArg,
+        /// Show what every machine of a fleet prints while it measures
+        #[arg(long)]
+        watch: bool,
     },
     /// Check that the method keeps its promises on this host
     Selftest(SelftestArgs),
@@ -264,8 +270,6 @@ pub enum Listed {
     Workloads,
     /// Studies with their experiments
     Studies,
-    /// Root file systems that `--image` takes
-    Images,
 }
 
 /// Workload sizes.

@@ -186,8 +186,9 @@ fn runs_of(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         }
         if runs.len() == before {
             let message = format!("no machine of the fleet {} is done", named.display());
-            return Err(Failure::input(message)
-                .hint(format!("`weigh fleet --resume {}` continues it", named.display())));
+            return Err(
+                Failure::input(message).hint(format!("`weigh resume {}` continues it", named.display()))
+            );
         }
     }
     Ok(runs)

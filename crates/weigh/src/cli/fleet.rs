@@ -2,7 +2,6 @@
 
 use super::RunArgs;
 use clap::{Arg, Args};
-use std::path::PathBuf;
 
 /// Options of `fleet`.
 #[derive(Debug, Args)]
@@ -10,15 +9,12 @@ use std::path::PathBuf;
   weigh fleet stream --on native,docker --via 'ssh:host=a;ssh:host=root@b,port=2222'
   weigh fleet lzma --on native,runc --blocks 30 --via slurm:nodes=20,partition=batch
   weigh fleet sqlite --on native,docker --blocks 60 --shard --via slurm:nodes=6
-  weigh fleet --resume weigh-runs/20261121T050000Z-stream-fleet --watch")]
+  weigh resume weigh-runs/20261121T050000Z-stream-fleet --watch")]
 pub struct FleetArgs {
     /// The machines: `ssh:host=[user@]address[,key=value,...]`, repeated or separated by `;`, or
     /// `slurm:nodes=N[,partition=NAME,constraint=LIST,account=NAME,time=TIME,exclusive=on|off]`
-    #[arg(long, value_name = "ENGINE", required_unless_present = "resume", conflicts_with_all = Self::UNFIT)]
+    #[arg(long, value_name = "ENGINE", required = true, conflicts_with_all = Self::UNFIT)]
     pub via: Vec<String>,
-    /// Continue a fleet: machines that are not done start, or continue where their run stopped
-    #[arg(long, value_name = "DIR", conflicts_with_all = Self::NOT_OF_RESUME)]
-    pub resume: Option<PathBuf>,
     /// Divide the blocks among the machines, which have to be alike, so that the run ends sooner;
     /// the one report is about these machines and says nothing about others
     #[arg(long)]
@@ -35,51 +31,6 @@ impl FleetArgs {
     /// Options of `run` that a fleet does not take: its machines show their runs themselves, and a
     /// gate judges one run.
     const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
-    /// Options that conflict with `--resume`, because the fleet's plan already exists.
-    const NOT_OF_RESUME: [&str; 42] = [
-        "via",
-        "shard",
-        "plan",
-        "workloads",
-        "command",
-        "on",
-        "baseline",
-        "quick",
-        "blocks",
-        "precision",
-        "size",
-        "param",
-        "image",
-        "cpus",
-        "memory",
-        "warmup",
-        "iterations",
-        "prepare",
-        "cleanup",
-        "deadline",
-        "budget",
-        "reuse",
-        "control",
-        "slices",
-        "energy",
-        "surface",
-        "margin",
-        "allow_unequal",
-        "void_above",
-        "warn_above",
-        "no_void",
-        "seed",
-        "workload",
-        "loader",
-        "env",
-        "out",
-        "dry_run",
-        "gate",
-        "gate_undecided",
-        "format",
-        "details",
-        "live",
-    ];
 
     /// Hides what a fleet does not take.
     pub fn hide(arg: Arg) -> Arg {

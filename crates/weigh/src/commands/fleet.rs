@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::fleet::{self, Engine, Work, shares};
 use crate::host::{LocalHost, NoHost, run_id};
 use crate::{output, ui};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use weigh_host::clock;
@@ -19,10 +19,7 @@ use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineSt
 /// # Errors
 /// Bad input; a host that cannot be used; machines that are not done at the end.
 pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure> {
-    let FleetArgs { via, resume, shard, watch, run } = args;
-    if let Some(path) = resume {
-        return self::resume(&path, watch);
-    }
+    let FleetArgs { via, shard, watch, run } = args;
     let mut fleet = Fleet {
         format: FLEET_FORMAT,
         tool_version: env!("CARGO_PKG_VERSION").into(),
@@ -66,14 +63,12 @@ pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure>
     carry_on(FleetDirectory::create(&path, &plan, fleet)?, watch)
 }
 
-/// Resumes the machines of a fleet that are not done.
+/// Resumes the machines of the fleet in a directory that are not done.
 ///
 /// # Errors
-/// There is no such fleet; another build of weigh began it; those of [`run`].
+/// Its files are damaged; another build of weigh began it; those of [`run`].
 pub fn resume(path: &Path, watch: bool) -> Result<(), Failure> {
-    let path = find(path)?;
-    output::check(&path)?;
-    carry_on(FleetDirectory::open_for_work(&path)?, watch)
+    carry_on(FleetDirectory::open_for_work(path)?, watch)
 }
 
 /// Shows the state of the machines of a fleet.
@@ -88,16 +83,6 @@ pub fn show(path: &Path, format: OutputFormat, file: Option<&Path>) -> Result<()
         None => ui::print(&text),
     }
     Ok(())
-}
-
-/// Finds the directory of a fleet that the user names.
-fn find(path: &Path) -> Result<PathBuf, Failure> {
-    let path = super::run::find(path)?;
-    if FleetDirectory::is_one(&path) {
-        return Ok(path);
-    }
-    Err(Failure::input(format!("{} is not the directory of a fleet: it has no fleet.json", path.display()))
-        .hint("`weigh resume DIR` continues a run"))
 }
 
 fn carry_on(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {

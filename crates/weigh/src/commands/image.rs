@@ -35,13 +35,13 @@ pub fn run(what: ImageCommand) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Another user could change the cache.
-pub fn kept() -> Result<Vec<CachedImage>, Failure> {
+fn kept() -> Result<Vec<CachedImage>, Failure> {
     check_cache()?;
     Ok(Store::open().map(|store| store.list()).unwrap_or_default())
 }
 
 /// Describes an image in one line, without its name.
-pub fn about(record: &Record) -> String {
+fn about(record: &Record) -> String {
     let digest = &record.identity[..SHOWN_DIGITS.min(record.identity.len())];
     let mebibytes = record.bytes as f64 / f64::from(1 << 20);
     let other = record.name == "debian" && record.identity != Recipe::for_this_host().identity();

@@ -1,11 +1,9 @@
-//! `weigh list`: platforms, workloads, studies, images.
+//! `weigh list`: platforms, workloads, studies.
 
-use super::image;
 use crate::cli::Listed;
 use crate::error::Failure;
 use crate::{request, ui};
 use serde::Serialize;
-use weigh_images::store::CachedImage;
 use weigh_model::harmless_lines;
 use weigh_platforms::{self as platforms, Values};
 
@@ -16,7 +14,7 @@ struct Entry {
     details: Vec<Detail>,
 }
 
-#[derive(Clone, Serialize)]
+#[derive(Serialize)]
 struct Detail {
     kind: &'static str,
     name: String,
@@ -37,7 +35,6 @@ pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
         Listed::Platforms => platform_entries(),
         Listed::Workloads => workload_entries()?,
         Listed::Studies => study_entries()?,
-        Listed::Images => image_entries()?,
     };
     ui::print(&if json { ui::json(&entries) } else { text(&entries) });
     Ok(())
@@ -126,37 +123,6 @@ fn study_entries() -> Result<Vec<Entry>, Failure> {
             .collect(),
     };
     Ok(weigh_studies::library()?.studies().iter().map(entry).collect())
-}
-
-fn image_entries() -> Result<Vec<Entry>, Failure> {
-    let image =
-        |name: &str, summary: &str| Entry { name: name.into(), summary: summary.into(), details: Vec::new() };
-    let kept: Vec<Detail> = image::kept()?.iter().map(detail).collect();
-    let of = |prefix: &str| kept.iter().filter(|detail| detail.name.starts_with(prefix)).cloned().collect();
-    Ok(vec![
-        image("host", "a read-only view of this host's own root, with private /tmp and /run (the default)"),
-        image("probe", "the probe and the kernels alone"),
-        Entry {
-            details: of("debian"),
-            ..image("debian", "a small Debian system with systemd: `weigh image build debian`")
-        },
-        Entry {
-            details: of("oci:"),
-            ..image(
-                "oci:REF",
-                "an image from a registry, as in oci:localhost:5000/name:tag: `weigh image build oci:REF`",
-            )
-        },
-        image("DIR", "a directory with a root file system, seen read-only"),
-        image(
-            "TAR",
-            "a tar archive of a root file system, as it is or compressed by gzip, xz or zstd; unpacked for the run",
-        ),
-    ])
-}
-
-fn detail(kept: &CachedImage) -> Detail {
-    Detail { kind: "kept", name: kept.name().into(), summary: image::about(&kept.record), default: "" }
 }
 
 fn text(entries: &[Entry]) -> String {

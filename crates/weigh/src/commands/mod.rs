@@ -83,7 +83,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Pool(args) => pool::run(&args),
         Command::History(args) => history::run(&args),
         Command::Analyse(args) => analyse::run(&args),
-        Command::Resume { run, gate, live } => resume::run(&run, gate.gate(), live.live),
+        Command::Resume { run, gate, live, watch } => resume::run(&run, gate.gate(), live.live, watch),
         Command::Selftest(args) => selftest::run(&args),
         Command::Image { what } => image::run(what),
         Command::Clean { dry_run } => clean::run(dry_run),

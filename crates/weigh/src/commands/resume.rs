@@ -16,10 +16,15 @@ use weigh_studies::StudyDirectory;
 /// Continues a run: finished units stay, and an interrupted one is void and measured again.
 ///
 /// # Errors
-/// A port is taken; the run does not exist or is damaged; those of [`measure`].
-pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Failure> {
+/// A port is taken; the run does not exist or is damaged; `watch` is set and it is no fleet; those
+/// of [`measure`].
+pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>, watch: bool) -> Result<(), Failure> {
     let path = find(run)?;
     output::check(&path)?;
+    let is_fleet = FleetDirectory::is_one(&path);
+    if watch && !is_fleet {
+        return Err(Failure::input("`--watch` is for a fleet, and this is none").hint("leave it out"));
+    }
     if StudyDirectory::is_one(&path) {
         super::study::refuse_of_runs(
             "study",
@@ -28,13 +33,13 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>) -> Result<(), Fail
         )?;
         return super::study::resume(&path);
     }
-    if FleetDirectory::is_one(&path) {
+    if is_fleet {
         super::study::refuse_of_runs(
             "fleet",
             "DIR/MACHINE",
             &[("--gate", gate.is_some()), ("--live", live.is_some())],
         )?;
-        return super::fleet::resume(&path, false);
+        return super::fleet::resume(&path, watch);
     }
     let live = live.map(Port::take).transpose()?;
     let directory = RunDirectory::open_for_append(&path)?;

@@ -161,7 +161,7 @@ pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Fail
     let all = fleet.machines.iter().filter(|machine| !is_replaced(machine)).count();
     let done = count(|machine| machine.state == Done);
     let failed = count(|machine| matches!(machine.state, Failed { .. }) && machine.replaced_by.is_none());
-    let resume = format!("`weigh fleet --resume {}` continues it", path.display());
+    let resume = format!("`weigh resume {}` continues it", path.display());
     if done == all {
         return Ok(());
     }

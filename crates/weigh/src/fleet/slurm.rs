@@ -399,7 +399,7 @@ fn complain(recorded: Result<(), weigh_store::StoreError>) {
 
 fn refused(what: &str, error: &weigh_host::command::CommandError) -> Failure {
     Failure::new(ExitKind::Failed, format!("Slurm could not be {what}: {error}"))
-        .hint("tasks that are in the queue go on; `weigh fleet --resume` follows them again")
+        .hint("tasks that are in the queue go on; `weigh resume` follows them again")
 }
 
 /// The option that keeps the shares of failed machines off the nodes where they failed, unless

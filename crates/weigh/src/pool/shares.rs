@@ -43,7 +43,7 @@ const MOST_NAMED: usize = 20;
 pub fn missing(share: Share, runs: &[PoolRun]) -> Option<Notice> {
     let there = runs.iter().filter_map(|run| Some(run.plan.share?.number)).collect();
     let seen = format!("of {} shares these are missing: {}", share.shares, numbers(share.shares, &there)?);
-    let then = "`weigh fleet --resume` has them measured; blocks that are missing because their machine is unlike the \
+    let then = "`weigh resume` has them measured; blocks that are missing because their machine is unlike the \
                 others bias the average";
     Some(Notice::new(seen, then))
 }
