@@ -9,10 +9,11 @@ mod private;
 
 use crate::cgroup::Cgroup;
 use crate::clock::monotonic_ns;
+use crate::open_files;
 use group::Group;
 use private::PrivateMounts;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -453,6 +454,14 @@ impl Invocation {
                         _ => Ok(()),
                     })
                 });
+            }
+        }
+        if let Some(limit) = open_files::original() {
+            // Last, because what is done before may open files.
+            // SAFETY: between fork and exec the closure only calls prlimit(2); it allocates
+            // nothing.
+            unsafe {
+                command.pre_exec(move || Ok(setrlimit(Resource::Nofile, limit)?));
             }
         }
         Ok(())

@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod lock;
 pub mod log;
 pub mod noise;
+pub mod open_files;
 pub mod private;
 pub mod settings;
 pub mod state;

@@ -38,8 +38,21 @@ pub use observer::Observer;
 pub use sum::add;
 pub use total::cpu_use_since_start;
 
+use std::path::Path;
 use weigh_host::accounts::Accounts;
 use weigh_model::{HostSettings, Observed};
+
+/// Returns an upper estimate of the files that are open while this number of instances is observed
+/// on this host.
+pub fn open_files(instances: usize) -> u64 {
+    /// Files of a process that observes nothing, and of an instance beside its events.
+    const OTHERS: [usize; 2] = [256, 64];
+    // An event has a file for each CPU, and one for each thread of the helpers: for each CPU of a
+    // virtual machine, at most.
+    let cpus = perf::online_cpus(Path::new("/")).unwrap_or_default();
+    let events = perf::EVENTS.len() * 2 * cpus.len();
+    (OTHERS[0] + instances * (events + OTHERS[1])) as u64
+}
 
 /// Identifies an instance that was attached to the sensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

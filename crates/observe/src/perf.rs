@@ -36,6 +36,9 @@ pub(crate) const CONTEXT_SWITCHES: Event = Event { name: "context_switches", kin
 /// Migrations of tasks to another CPU.
 pub(crate) const MIGRATIONS: Event = Event { name: "cpu_migrations", kind: SOFTWARE, config: 4 };
 
+/// What is counted for an instance, cycles first.
+pub(crate) const EVENTS: [Event; 5] = [CYCLES, INSTRUCTIONS, TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
+
 /// `PERF_FLAG_PID_CGROUP | PERF_FLAG_FD_CLOEXEC`.
 pub(crate) const CGROUP: libc::c_ulong = 4 | 8;
 pub(crate) const CLOSE_ON_EXEC: libc::c_ulong = 8;
@@ -92,8 +95,8 @@ pub(crate) struct Counter {
 /// The available counters of an instance: none without a PMU, or if a part of the instance cannot
 /// be counted.
 pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
-    let Some(cycles) = Counter::open(CYCLES, root, accounts) else { return Vec::new() };
-    let more = [INSTRUCTIONS, TLB_MISSES, CONTEXT_SWITCHES, MIGRATIONS];
+    let [cycles, more @ ..] = EVENTS;
+    let Some(cycles) = Counter::open(cycles, root, accounts) else { return Vec::new() };
     let mut all = vec![cycles];
     all.extend(more.into_iter().filter_map(|event| Counter::open(event, root, accounts)));
     all

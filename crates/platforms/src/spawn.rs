@@ -336,6 +336,7 @@ fn started(report: OwnedFd, steps: &[Step]) -> Result<(), SpawnError> {
     let step = match index {
         child::EXEC => "execute the program".into(),
         child::STDIO => "set up standard input and output".into(),
+        child::OPEN_FILES => "restore the limit of open files".into(),
         index => steps.get(index).map_or_else(|| format!("step {index}"), |step| step.what.clone()),
     };
     Err(SpawnError { step, source: io::Error::from_raw_os_error(errno) })

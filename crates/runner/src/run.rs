@@ -174,6 +174,10 @@ impl<'a> Runner<'a> {
         if !is_same(run.plan, run.store.plan()) {
             return Err(RunnerError::OtherPlan);
         }
+        // Counting system calls takes a file for each thread on each CPU, however many those are.
+        let instances = run.plan.environments.len();
+        let files = if run.plan.surface { u64::MAX } else { weigh_observe::open_files(instances) };
+        weigh_host::open_files::allow(files);
         let logs = RawLogs::new(run.plan, run.store);
         let mut journal = Journal::open(run.plan, run.store, run.emit)?;
         let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());

@@ -2,7 +2,7 @@
 
 use super::step::Step;
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,6 +12,8 @@ use std::ptr;
 pub(super) const EXEC: usize = usize::MAX;
 /// Index in a report: not a step but the redirection of standard input and output.
 pub(super) const STDIO: usize = usize::MAX - 1;
+/// Index in a report: not a step but the limit of open files.
+pub(super) const OPEN_FILES: usize = usize::MAX - 2;
 
 /// A report: the index and the error number, both in native order; it never leaves this machine.
 const REPORT: usize = size_of::<usize>() + size_of::<i32>();
@@ -33,6 +35,8 @@ pub(super) struct Prepared<'a> {
     output: BorrowedFd<'a>,
     error: BorrowedFd<'a>,
     report: BorrowedFd<'a>,
+    /// The limit of open files that weighbridge was started with, if it has raised its own.
+    open_files: Option<Rlimit>,
     /// Keeps alive what `argv` and `environment` point to.
     _words: [Vec<CString>; 2],
 }
@@ -53,7 +57,8 @@ impl<'a> Prepared<'a> {
         let variables_too = variables.iter().map(|word| word.as_ptr());
         let environment = list(&mut ENVIRONMENT.iter().map(|word| word.as_ptr()).chain(variables_too));
         let _words = [words, variables];
-        Self { steps, program, argv, environment, wait, go, input, output, error, report, _words }
+        let open_files = weigh_host::open_files::original();
+        Self { steps, program, argv, environment, wait, go, input, output, error, report, open_files, _words }
     }
 
     /// The child's whole life until its exec.
@@ -96,6 +101,10 @@ impl<'a> Prepared<'a> {
         rustix::stdio::dup2_stdout(self.output).map_err(|errno| (STDIO, errno))?;
         rustix::stdio::dup2_stderr(self.error).map_err(|errno| (STDIO, errno))?;
         close_the_rest_at_exec();
+        // After the steps, which open files.
+        if let Some(limit) = self.open_files {
+            setrlimit(Resource::Nofile, limit).map_err(|errno| (OPEN_FILES, errno))?;
+        }
         default_signals();
         // From here on, the end of its standard input tells the program that weighbridge is gone.
         let _ = rustix::process::set_parent_process_death_signal(None);

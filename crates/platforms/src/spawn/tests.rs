@@ -82,6 +82,28 @@ impl Place {
     }
 }
 
+/// The limit of open files belongs to the process, so this test runs in its own.
+#[test]
+#[ignore = "run by a_process_keeps_the_original_limit_of_open_files"]
+fn a_parent_with_a_raised_limit_of_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(200), ..limit }).unwrap();
+    weigh_host::open_files::allow(201);
+    // More than the child may open.
+    let files: Vec<File> = (0..300).map(|_| File::open("/dev/null").unwrap()).collect();
+    let place = Place::new();
+    assert_eq!(run(&place.request(&shell("ulimit -Sn"))), "200\n");
+    drop(files);
+}
+
+#[test]
+fn a_process_keeps_the_original_limit_of_open_files() {
+    let process = weigh_host::command::Invocation::new(std::env::current_exe().unwrap());
+    let test = "spawn::tests::a_parent_with_a_raised_limit_of_open_files";
+    process.args(["--exact", test, "--ignored"]).run_ok().unwrap();
+}
+
 #[test]
 fn a_plain_process_has_pipes_a_session_and_default_signals() {
     let place = Place::new();
