@@ -99,8 +99,9 @@ impl Mount<'_> {
     }
 }
 
-/// A root file system that any number of guests can mount at the same time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A root file system that any number of guests can mount at the same time. The default is an empty
+/// one that exists nowhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Root {
     /// The directory that becomes the guest's `/`. Guests share it: mount it read-only.
     pub skeleton: PathBuf,
@@ -278,16 +279,7 @@ impl Builder {
             digest.file(from)?;
         }
         let scratch = vec![PathBuf::from("/tmp"), PathBuf::from("/run")];
-        let root = Root {
-            skeleton,
-            binds: Vec::new(),
-            scratch,
-            digest: String::new(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
-        };
+        let root = Root { skeleton, scratch, ..Root::default() };
         Ok(Self { root, digest, covers: Vec::new() })
     }
 

@@ -9,7 +9,7 @@
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;
-use crate::namespaces::USER;
+use crate::namespaces::{self, USER};
 use crate::privileges::{self, WITHOUT_DEVICES};
 use crate::spawn::{Runtime, Start, shown_groups};
 use crate::{
@@ -49,13 +49,7 @@ impl Platform for Bubblewrap {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        Capabilities {
-            needs_root: false,
-            memory_limit: weigh_host::facts::is_root(),
-            implies: common_keys::own_root(),
-            ..Capabilities::CONTAINER
-        }
-        .with_networks(self, environment)
+        namespaces::capabilities().with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

@@ -36,11 +36,9 @@ const KIND: SandboxKind = SandboxKind {
     program: "ch-run",
     remedy: "install it with `apt-get install charliecloud`, or name the file with `charliecloud:binary=PATH`",
     capabilities: || Capabilities {
-        needs_root: false,
-        memory_limit: weigh_host::facts::is_root(),
         keeps_secrets: false,
         implies: IMPLIES,
-        ..Capabilities::CONTAINER
+        ..crate::namespaces::capabilities()
     },
     make,
 };

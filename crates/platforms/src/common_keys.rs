@@ -216,6 +216,33 @@ pub const VIRTUAL_NIC_DIFFERENCES: &[(&str, &str)] = &[
 /// machine, including mitigations and the amount of memory.
 pub const ANOTHER_MACHINE: &str = "another machine";
 
+/// Returns why a guest on another machine differs by its nature: (parity key, reason). The
+/// arguments are the reasons for another user, another network and another acceleration.
+pub const fn on_another_machine(
+    user: &'static str,
+    network: &'static str,
+    acceleration: &'static str,
+) -> [(&'static str, &'static str); 16] {
+    [
+        ("kernel", ANOTHER_MACHINE),
+        ("architecture", ANOTHER_MACHINE),
+        ("cpu-model", ANOTHER_MACHINE),
+        ("cpus", ANOTHER_MACHINE),
+        ("memory", ANOTHER_MACHINE),
+        ("operating-system", ANOTHER_MACHINE),
+        ("libc", ANOTHER_MACHINE),
+        ("binary:", ANOTHER_MACHINE),
+        ("transparent-huge-pages", ANOTHER_MACHINE),
+        ("mitigations", ANOTHER_MACHINE),
+        ("clock-source", ANOTHER_MACHINE),
+        ("aslr", ANOTHER_MACHINE),
+        ("mounts:*", ANOTHER_MACHINE),
+        ("user", user),
+        ("network", network),
+        ("acceleration", acceleration),
+    ]
+}
+
 /// Returns how an environment's common keys make it differ from others: (parity key, reason).
 ///
 /// `own_image`: whether its image is another one than the run's.

@@ -8,7 +8,7 @@
 use crate::spawn::Start;
 use crate::{Guest, GuestRequest, Host, Platform, PlatformError, Result, find, resolve};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, LoaderMachine, SpecError};
@@ -193,16 +193,7 @@ impl RemoteMachine {
 
     /// Returns a request with an empty root, because none is used there.
     fn request(&self) -> GuestRequest {
-        let nothing = Root {
-            skeleton: PathBuf::new(),
-            binds: Vec::new(),
-            scratch: Vec::new(),
-            digest: String::new(),
-            host: true,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
-        };
+        let nothing = Root { host: true, ..Root::default() };
         GuestRequest::new(self.environment.clone(), INSTANCES, Arc::new(nothing))
     }
 }

@@ -21,6 +21,16 @@ pub(crate) const USER: KeySpec = KeySpec {
     ..common_keys::USER
 };
 
+/// What guests can do that ordinary users can start as well; only root's have a limit of memory.
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities {
+        needs_root: false,
+        memory_limit: weigh_host::facts::is_root(),
+        implies: common_keys::own_root(),
+        ..Capabilities::CONTAINER
+    }
+}
+
 /// Raw namespaces.
 pub struct Namespaces;
 
@@ -58,13 +68,7 @@ impl Platform for Namespaces {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        Capabilities {
-            needs_root: false,
-            memory_limit: weigh_host::facts::is_root(),
-            implies: common_keys::own_root(),
-            ..Capabilities::CONTAINER
-        }
-        .with_networks(self, environment)
+        capabilities().with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

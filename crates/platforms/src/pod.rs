@@ -13,7 +13,7 @@ mod kubectl;
 mod manifest;
 mod status;
 
-use crate::common_keys::{ANOTHER_MACHINE, BINARY, MEMORY, MEMORY_BY_KEY};
+use crate::common_keys::{self, BINARY, MEMORY, MEMORY_BY_KEY};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     Session, setting,
@@ -54,24 +54,11 @@ const IMPLIES_HERE: &[(&str, &str)] = &[
 ];
 
 /// The same for a pod anywhere else.
-const IMPLIES: &[(&str, &str)] = &[
-    ("kernel", ANOTHER_MACHINE),
-    ("architecture", ANOTHER_MACHINE),
-    ("cpu-model", ANOTHER_MACHINE),
-    ("cpus", ANOTHER_MACHINE),
-    ("memory", ANOTHER_MACHINE),
-    ("operating-system", ANOTHER_MACHINE),
-    ("libc", ANOTHER_MACHINE),
-    ("binary:", ANOTHER_MACHINE),
-    ("transparent-huge-pages", ANOTHER_MACHINE),
-    ("mitigations", ANOTHER_MACHINE),
-    ("clock-source", ANOTHER_MACHINE),
-    ("aslr", ANOTHER_MACHINE),
-    ("mounts:*", ANOTHER_MACHINE),
-    ("user", "the user of its image"),
-    ("network", "the cluster's own network"),
-    ("acceleration", "executed as `runtimeClass` says, on a machine that may be a virtual one"),
-];
+const IMPLIES: &[(&str, &str)] = &common_keys::on_another_machine(
+    "the user of its image",
+    "the cluster's own network",
+    "executed as `runtimeClass` says, on a machine that may be a virtual one",
+);
 
 /// Pods of a cluster.
 pub struct Pod;

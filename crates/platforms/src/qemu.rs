@@ -72,6 +72,9 @@ const REMEDY: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "install it with `apt-get install qemu-system-x86`"
 };
+/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
+/// device models, page tables.
+pub(crate) const SLACK_BYTES: u64 = 1536 << 20;
 /// Types of machine.
 const MACHINES: &[&str] = if cfg!(target_arch = "aarch64") { &["virt"] } else { &["q35", "pc", "microvm"] };
 

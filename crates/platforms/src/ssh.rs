@@ -20,7 +20,7 @@ mod scripts;
 mod shell;
 mod target;
 
-use crate::common_keys::{ANOTHER_MACHINE, BINARY};
+use crate::common_keys::{self, BINARY};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     setting,
@@ -35,24 +35,11 @@ const PLATFORM: &str = "ssh";
 const REMEDY: &str = "install it with `apt-get install openssh-client`";
 
 /// Why a guest differs from the host by its nature, by parity key.
-const IMPLIES: &[(&str, &str)] = &[
-    ("kernel", ANOTHER_MACHINE),
-    ("architecture", ANOTHER_MACHINE),
-    ("cpu-model", ANOTHER_MACHINE),
-    ("cpus", ANOTHER_MACHINE),
-    ("memory", ANOTHER_MACHINE),
-    ("operating-system", ANOTHER_MACHINE),
-    ("libc", ANOTHER_MACHINE),
-    ("binary:", ANOTHER_MACHINE),
-    ("transparent-huge-pages", ANOTHER_MACHINE),
-    ("mitigations", ANOTHER_MACHINE),
-    ("clock-source", ANOTHER_MACHINE),
-    ("aslr", ANOTHER_MACHINE),
-    ("mounts:*", ANOTHER_MACHINE),
-    ("user", "the account that logs in to the machine"),
-    ("network", "the machine's own network"),
-    ("acceleration", "another machine, which may be a virtual one"),
-];
+const IMPLIES: &[(&str, &str)] = &common_keys::on_another_machine(
+    "the account that logs in to the machine",
+    "the machine's own network",
+    "another machine, which may be a virtual one",
+);
 
 /// Another machine, by SSH.
 pub struct Ssh;

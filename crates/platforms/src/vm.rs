@@ -12,6 +12,12 @@ pub(crate) mod tap;
 pub(crate) mod tune;
 pub(crate) mod vmm;
 
+use std::time::Duration;
+
+/// Time limit for the probe to end its commands and power the machine off; a guest without
+/// acceleration is slow.
+pub(crate) const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
+
 /// Default memory of a guest, bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 

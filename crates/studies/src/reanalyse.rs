@@ -49,19 +49,10 @@ pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Reanalysed 
     let experiments: Vec<ExperimentReport> =
         asked.map(|one| Logs::read(one, directory, &mut damaged).report()).collect();
     let report = StudyReport {
-        name: study.name.clone(),
-        title: study.title.clone(),
-        authors: study.authors.clone(),
-        published: study.published.clone(),
-        host_then: study.host.clone(),
-        method_then: study.method.clone(),
-        host_here: String::new(),
         size: "of the study".into(),
-        directory: None,
-        tool_version: env!("CARGO_PKG_VERSION").into(),
         warnings: warnings(&damaged),
-        experiments,
         raw_logs: Some(directory.display().to_string()),
+        ..study.report(experiments)
     };
     Reanalysed { report, damaged }
 }

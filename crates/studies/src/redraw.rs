@@ -5,7 +5,9 @@ use crate::command::{experiment_command, shell_quoted};
 use crate::directory::{DirectoryError, ExperimentState, StudyDirectory};
 use crate::grade::{cost, grade};
 use crate::overhead::PublishedOverhead;
-use crate::study::{self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, View};
+use crate::study::{
+    self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, Study, View,
+};
 use crate::values::{Measured, Unavailable, Values, is_turned, number, statistic_name, statistic_of};
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
@@ -16,6 +18,27 @@ use weigh_report::study::{
 };
 use weigh_stats::{Interval, Ratio, Summary};
 use weigh_store::RunDirectory;
+
+impl Study {
+    /// Returns a report of these experiments that says nothing yet about this host.
+    pub(crate) fn report(&self, experiments: Vec<ExperimentReport>) -> StudyReport {
+        StudyReport {
+            name: self.name.clone(),
+            title: self.title.clone(),
+            authors: self.authors.clone(),
+            published: self.published.clone(),
+            host_then: self.host.clone(),
+            method_then: self.method.clone(),
+            host_here: String::new(),
+            size: String::new(),
+            directory: None,
+            tool_version: env!("CARGO_PKG_VERSION").into(),
+            experiments,
+            warnings: Vec::new(),
+            raw_logs: None,
+        }
+    }
+}
 
 /// The report of what a study has measured so far. `report` makes the report of a run; `this_host`
 /// is shown if nothing has been measured yet.
@@ -48,19 +71,12 @@ pub fn report_of_directory<E: From<DirectoryError>>(
         experiments.push(run.report(&state.size));
     }
     Ok(StudyReport {
-        name: study.name.clone(),
-        title: study.title.clone(),
-        authors: study.authors.clone(),
-        published: study.published.clone(),
-        host_then: study.host.clone(),
-        method_then: study.method.clone(),
         host_here: host.unwrap_or_else(|| describe_host(this_host)),
         size: state.size.clone(),
         directory: Some(directory.path().display().to_string()),
         tool_version: state.tool_version.clone(),
         warnings: warnings(directory),
-        experiments,
-        raw_logs: None,
+        ..study.report(experiments)
     })
 }
 

@@ -139,16 +139,7 @@ mod tests {
     use weigh_images::Bind;
 
     fn root() -> Root {
-        Root {
-            skeleton: "/none".into(),
-            binds: Vec::new(),
-            scratch: Vec::new(),
-            digest: "0123456789abcdef".into(),
-            host: true,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
-        }
+        Root { skeleton: "/none".into(), digest: "0123456789abcdef".into(), host: true, ..Root::default() }
     }
 
     #[test]

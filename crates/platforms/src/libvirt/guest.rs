@@ -8,9 +8,11 @@ use super::virsh::{COMMAND_DEADLINE, Ended, Virsh, VirshError};
 use super::xml::{Domain, SharedFiles};
 use super::{PLATFORM, Settings, net};
 use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::qemu::SLACK_BYTES;
 use crate::qemu::accel::Acceleration;
 use crate::qemu::share::{self, Share};
 use crate::qemu::storage::TAG;
+use crate::vm::SHUTDOWN_DEADLINE;
 use crate::vm::readback::{self, MonitorError};
 use crate::vm::setting::LargePages;
 use crate::vm::tap::Tap;
@@ -32,9 +34,6 @@ use weigh_host::log::NamedPipe;
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
 /// The same for a full system, whose kernel scans a disk and moves to another root.
 pub(super) const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
-/// Time limit for the probe to end its commands and power the machine off; a guest without
-/// acceleration is slow.
-const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for QEMU to exit after the guest has powered off.
 const EXIT_DEADLINE: Duration = Duration::from_secs(3);
 /// Time limit from the end of a guest's session to the end of its QEMU, where one causes the other.
@@ -45,9 +44,6 @@ const STATE_DEADLINE: Duration = Duration::from_secs(10);
 const DESTROY_DEADLINE: Duration = Duration::from_secs(40);
 /// How long a request may still take to become a machine after the client that made it has died.
 const PENDING: Duration = Duration::from_secs(2);
-/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
-/// device models, page tables.
-const SLACK_BYTES: u64 = 1536 << 20;
 
 /// A machine run by libvirt.
 pub(super) struct LibvirtMachine {

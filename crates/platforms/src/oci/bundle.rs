@@ -239,16 +239,7 @@ mod tests {
 
     #[test]
     fn the_bundle_config_is_as_requested() {
-        let root = Root {
-            skeleton: "/state/skeleton".into(),
-            binds: Vec::new(),
-            scratch: Vec::new(),
-            digest: String::new(),
-            host: true,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
-        };
+        let root = Root { skeleton: "/state/skeleton".into(), host: true, ..Root::default() };
         let container = |network| Container {
             root: &root,
             cgroup: Path::new("/weighbridge-r/g"),

@@ -198,11 +198,7 @@ mod tests {
             skeleton: base.path().join("skeleton"),
             binds: vec![bind(&home, "/home"), bind(&home.join("disk/inner"), "/home/disk/inner")],
             scratch: vec!["/home/tmp".into()],
-            digest: String::new(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
+            ..Root::default()
         };
         let mounted =
             ["", "disk/inner", "disk", "gone", "tmp", "tmp/below"].map(|name| home.join(name)).into();

@@ -142,10 +142,7 @@ mod tests {
             binds: vec![cover.clone(), Bind { source: var.clone(), target: "/var".into(), read_only: true }],
             scratch: vec!["/tmp".into(), Storage::TARGET.into()],
             digest: "abc".into(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
+            ..Root::default()
         };
         assert_eq!(of(&root, false, base.path()).unwrap().skeleton, root.skeleton);
         let new = of(&root, true, base.path()).unwrap();

@@ -13,10 +13,10 @@ use super::qmp::{Qmp, QmpError};
 use super::state::{self, Saved};
 use super::storage::Storage;
 use super::tune::{Tune, asked};
-use super::{PLATFORM, Settings};
+use super::{PLATFORM, SLACK_BYTES, Settings};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
-use crate::vm::tap;
+use crate::vm::{SHUTDOWN_DEADLINE, tap};
 use crate::{DiskMeter, GuestRequest, Host, PlatformError, Result, SessionError};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::{Value, json};
@@ -30,9 +30,6 @@ use weigh_host::command::{Invocation, Running};
 
 /// Time limit from the start of QEMU to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
-/// Time limit for the probe to end its commands and power the machine off; a guest without
-/// acceleration is slow.
-const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for QEMU to answer, and to exit when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
 /// Time limit for QEMU to report the machine's state while a guest works on a busy host.
@@ -41,9 +38,6 @@ const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
 const END_DEADLINE: Duration = Duration::from_millis(300);
 /// Time limit for a killed process to be gone.
 const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-/// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
-/// device models, page tables.
-const SLACK_BYTES: u64 = 1536 << 20;
 
 /// Time limit for writing a machine's state to a disk.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);

@@ -246,11 +246,7 @@ mod tests {
             skeleton: "/w/skeleton".into(),
             binds: sources.iter().map(bind).collect(),
             scratch: vec!["/tmp".into(), "/run".into()],
-            digest: String::new(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
+            ..Root::default()
         }
     }
 

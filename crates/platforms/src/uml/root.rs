@@ -74,11 +74,8 @@ mod tests {
             skeleton: base.path().join("work/skeleton"),
             binds: vec![bind("/var"), bind("/usr")],
             scratch: vec!["/tmp".into(), "/run".into(), "/var/tmp".into()],
-            digest: String::new(),
             host: true,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
+            ..Root::default()
         };
         let share = |bind: &Bind| Ok(BootMount::new("hostfs", "none", utf8(&bind.target)?, "ro"));
         let table: String = mounts(&root, share).unwrap().iter().map(ToString::to_string).collect();

@@ -252,16 +252,7 @@ mod tests {
         fs::create_dir(base.path().join("a")).unwrap();
         fs::write(base.path().join("a/file"), vec![1; 3 << 20]).unwrap();
         let bind = weigh_images::Bind { source: base.path().join("a"), target: "/a".into(), read_only: true };
-        let root = Root {
-            skeleton: base.path().into(),
-            binds: vec![bind],
-            scratch: Vec::new(),
-            digest: String::new(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
-        };
+        let root = Root { skeleton: base.path().into(), binds: vec![bind], ..Root::default() };
         check_size(&root, 12 << 20).unwrap();
         let error = check_size(&root, 11 << 20).unwrap_err().to_string();
         assert!(error.contains("3 MiB") && error.contains("--image probe"), "{error}");

@@ -106,16 +106,7 @@ mod tests {
     #[test]
     fn guests_helpers_and_files_are_subjects() {
         let own = std::process::id();
-        let root = Root {
-            skeleton: PathBuf::from("/nowhere"),
-            binds: Vec::new(),
-            scratch: Vec::new(),
-            digest: String::new(),
-            host: false,
-            notes: Vec::new(),
-            tree: None,
-            lock: None,
-        };
+        let root = Root { skeleton: PathBuf::from("/nowhere"), ..Root::default() };
         let helper = |pid| Process { name: "shim".into(), pid };
         let guest =
             Accounts { processes: vec![own], helpers: vec![helper(own), helper(1)], ..Accounts::default() };

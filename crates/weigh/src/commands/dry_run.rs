@@ -2,7 +2,6 @@
 
 use crate::placement::{cpu_words, loader_cpus};
 use crate::ui;
-use std::path::PathBuf;
 use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{
@@ -215,16 +214,7 @@ fn host_changes(
     environment: &EnvironmentPlan,
     instance: u64,
 ) -> impl Iterator<Item = String> + use<> {
-    let nowhere = Root {
-        skeleton: PathBuf::new(),
-        binds: Vec::new(),
-        scratch: Vec::new(),
-        digest: String::new(),
-        host: plan.guest.image == ImageSpec::Host,
-        notes: Vec::new(),
-        tree: None,
-        lock: None,
-    };
+    let nowhere = Root { host: plan.guest.image == ImageSpec::Host, ..Root::default() };
     let request = GuestRequest {
         environment: environment.spec.clone(),
         instance,

@@ -5,6 +5,7 @@ use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, Vmm,
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
+use crate::vm::SHUTDOWN_DEADLINE;
 use crate::vm::api::{Api, ApiError};
 use crate::{GuestRequest, Host, Platform, PlatformError, Result, Session};
 use serde_json::json;
@@ -18,8 +19,6 @@ use weigh_host::log::NamedPipe;
 /// Time limit from the start of the monitor to the probe's hello, which takes well under a second
 /// on an idle host.
 pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
-/// Time limit for the probe to end its commands.
-const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for the monitor to answer, and to exit when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for writing the guest's memory to a disk.
