@@ -1,5 +1,7 @@
-//! OpenMetrics text (version 1.0 of the specification), for the node exporter's textfile directory
-//! or for a push gateway.
+//! Text that is both OpenMetrics (version 1.0 of the specification) and the older text format of
+//! Prometheus, which the node exporter reads from its textfile directory, and the push gateway.
+//! Readers of the older format ignore units and the end mark, but refuse a text with a type that
+//! they do not know, such as `info`: everything is a gauge.
 
 use crate::text::shown_name;
 use crate::{Report, ReportError};
@@ -50,8 +52,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
             let _ = writeln!(text, "{family}{{{}}} {value}", labels(cell));
         }
     }
-    let _ = writeln!(text, "# TYPE weigh_comparison info");
-    let _ = writeln!(text, "# HELP weigh_comparison Verdict of a comparison with the baseline.");
+    let _ = writeln!(text, "# TYPE weigh_comparison_info gauge");
+    let _ = writeln!(text, "# HELP weigh_comparison_info Verdict of a comparison with the baseline.");
     let baseline = escaped(&report.analysis.baseline);
     for (cell, verdict) in cells().filter_map(|cell| Some((cell, cell.verdict?))) {
         let labels = labels(cell);

@@ -123,6 +123,8 @@ fn names_do_not_break_out() {
     let report = hostile();
     let text = written(&report, Format::OpenMetrics).unwrap();
     assert!(text.ends_with("# EOF\n"));
+    let mut types = text.lines().filter(|line| line.starts_with("# TYPE "));
+    assert!(types.all(|line| line.ends_with(" gauge")), "Prometheus's older format has no `info`: {text}");
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let mut found = 0;
     for line in samples {
