@@ -1,8 +1,7 @@
 //! The programs on the page about notebooks find what the report says.
 
-use crate::support::{Stage, cell_of, shown, skip};
+use crate::support::{Stage, cell_of, has_r, json_of, python_with, shown};
 use std::path::Path;
-use std::process::Command;
 
 /// Runs of fakes change nothing on the host: these tests run beside others.
 mod fakes {
@@ -19,33 +18,6 @@ mod fakes {
         let (_, code) = section.split_once("\n```").unwrap();
         let (code, _) = code.split_once("\n```\n").unwrap();
         code.split_once('\n').unwrap().1.into()
-    }
-
-    /// The output of the program of a library, if its interpreter is installed and has the library.
-    fn printed(
-        stage: &Stage,
-        test: &str,
-        library: &str,
-        interpreter: [&str; 2],
-        probe: &str,
-    ) -> Option<Value> {
-        let run = |code: &str| {
-            let mut command = Command::new("timeout");
-            command
-                .args(["300", interpreter[0], interpreter[1], code])
-                .current_dir(stage.here())
-                .output()
-                .unwrap()
-        };
-        if !run(probe).status.success() {
-            skip(test, library, &format!("`{}` does not run `{probe}`", interpreter[0]));
-            return None;
-        }
-        let output = run(&program(library));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        Some(serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}\n{said}")))
     }
 
     /// A run of two environments in which the fourth block was measured again: its first attempt
@@ -85,24 +57,20 @@ mod fakes {
         let stage = Stage::with_fakes();
         let overhead = measured(&stage);
         for library in ["pandas", "polars"] {
-            let probe = format!("import {library}");
-            // The system's own interpreter has the libraries of its packages.
-            let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
-                Command::new(python).args(["-c", &probe]).output().is_ok_and(|done| done.status.success())
-            });
-            let python = python.unwrap_or("python3");
-            let found = printed(&stage, TEST, library, [python, "-c"], &probe);
-            found.into_iter().for_each(|found| same(&found[OTHER], &overhead["mean"]));
+            let Some(python) = python_with(library, TEST) else { continue };
+            let found = json_of(&stage, python, &["-c", &program(library)]);
+            same(&found[OTHER], &overhead["mean"]);
         }
     }
 
     #[test]
     fn r_finds_the_overhead_and_its_interval() {
-        const TEST: &str = "r_finds_the_overhead_and_its_interval";
+        if !has_r("r_finds_the_overhead_and_its_interval") {
+            return;
+        }
         let stage = Stage::with_fakes();
         let overhead = measured(&stage);
-        let found = printed(&stage, TEST, "R", ["Rscript", "-e"], "library(jsonlite)");
-        let Some(found) = found else { return };
+        let found = json_of(&stage, "Rscript", &["-e", &program("R")]);
         assert_eq!(found[0]["environment"], OTHER);
         for (place, name) in [("1", "mean"), ("2", "ci_low"), ("3", "ci_high")] {
             let value = found[0].as_object().unwrap().values().nth(place.parse().unwrap()).unwrap();

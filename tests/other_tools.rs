@@ -181,3 +181,174 @@ fn exported_files_are_read_back() {
     stage.stdout("run --on null:sd=0.02;null:label=b,effect=0.1,sd=0.02 --baseline null:sd=0.02 --blocks 6 --seed 8 --out q -- true");
     stage.refuses("compare r q --format go", &["comparison of runs", "weigh show RUN --format go"]);
 }
+
+/// Exports are read by programs that they are made for. Runs of fakes change nothing on the host:
+/// these tests run beside others.
+mod fakes {
+    use super::*;
+    use crate::support::{has_r, json_of, listed, output_of, python_with, shown, skip};
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    const BASELINE: &str = "null:sd=0.02";
+    const OTHER: &str = "null:effect=0.1,label=b,sd=0.02";
+
+    /// The report of a run of two environments, in the directory `r`.
+    fn measured(stage: &Stage) -> Value {
+        stage.stdout(&format!(
+            "run --on {BASELINE};{OTHER} --baseline {BASELINE} --blocks 8 --seed 7 --out r -- work"
+        ));
+        shown(stage, "r")
+    }
+
+    fn close(found: &Value, expected: &Value) {
+        let (found, expected) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+        assert!((found - expected).abs() <= 1e-9 * expected.abs(), "{found} is not {expected}");
+    }
+
+    /// The answer of a node exporter that reads the files of the stage; `None` if it is not
+    /// installed.
+    fn exported(stage: &Stage) -> Option<String> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let mut exporter = Command::new("prometheus-node-exporter")
+            .args(["--collector.disable-defaults", "--collector.textfile"])
+            .arg(format!("--collector.textfile.directory={}", stage.here().display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let page = (0..300).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            fetched(address).ok()
+        });
+        exporter.kill().unwrap();
+        exporter.wait().unwrap();
+        Some(page.expect("the exporter answers within half a minute"))
+    }
+
+    fn fetched(address: SocketAddr) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// The parsers of both text formats, and a node exporter, find the same samples under a name
+    /// with every character that has a meaning in them.
+    #[test]
+    fn prometheus_reads_openmetrics() {
+        const TEST: &str = "prometheus_reads_openmetrics";
+        const WORKLOAD: &str = r#"a "b" \c # {d}="e",f"#;
+        const SAMPLES: &str = r#"
+import importlib, json, sys
+text = open(sys.argv[2], encoding="utf-8").read()
+families = importlib.import_module(sys.argv[1]).text_string_to_metric_families(text)
+samples = [[s.name, f.type, s.labels, float(s.value)] for f in families for s in f.samples]
+ours = [sample for sample in samples if sample[0].startswith("weigh_")]
+print(json.dumps(sorted(ours, key=lambda sample: json.dumps(sample, sort_keys=True))))
+"#;
+        let Some(python) = python_with("prometheus_client", TEST) else { return };
+        let stage = Stage::with_fakes();
+        let mut rows = String::from("environment,workload,metric,unit,better,value,block\n");
+        let workload = WORKLOAD.replace('"', "\"\"");
+        for block in 0..8 {
+            let level = 0.2 + 0.01 * f64::from(block);
+            for (environment, factor) in [("old", 1.0), ("new", 1.05 + 0.001 * f64::from(block % 3))] {
+                let value = level * factor;
+                writeln!(rows, "{environment},\"{workload}\",time,s,lower,{value},{block}").unwrap();
+            }
+        }
+        stage.write("s.csv", rows);
+        let report = stage.json("analyse s.csv --baseline old --format json");
+        stage.stdout("analyse s.csv --baseline old --format openmetrics --output weigh.prom");
+
+        let read = |parser: &str, file: &str| json_of(&stage, python, &["-c", SAMPLES, parser, file]);
+        let samples = read("prometheus_client.openmetrics.parser", "weigh.prom");
+        let new = cell_of(&report, "new", "time");
+        let sample = |family: &str| {
+            let is = |sample: &&Value| sample[0] == family && sample[2]["environment"] == "new";
+            let sample = samples.as_array().unwrap().iter().find(is);
+            let sample = sample.unwrap_or_else(|| panic!("no {family}: {samples}"));
+            assert_eq!((&sample[1], &sample[2]["workload"]), (&json!("gauge"), &json!(WORKLOAD)));
+            sample
+        };
+        for (family, value) in [
+            ("weigh_median", &new["median"]),
+            ("weigh_overhead_ratio", &new["overhead"]["mean"]),
+            ("weigh_overhead_low_ratio", &new["overhead"]["ci_low"]),
+            ("weigh_overhead_high_ratio", &new["overhead"]["ci_high"]),
+        ] {
+            close(&sample(family)[3], value);
+        }
+        let comparison = &sample("weigh_comparison_info")[2];
+        assert_eq!((&comparison["baseline"], &comparison["verdict"]), (&json!("old"), &json!("SLOWER")));
+
+        assert_eq!(read("prometheus_client.parser", "weigh.prom"), samples);
+        let Some(page) = exported(&stage) else {
+            return skip(TEST, "node-exporter", "`prometheus-node-exporter` is not installed");
+        };
+        stage.write("page", page.split_once("\r\n\r\n").unwrap().1);
+        assert_eq!(read("prometheus_client.parser", "page"), samples);
+    }
+
+    #[test]
+    fn pandas_and_r_read_the_csv() {
+        const TEST: &str = "pandas_and_r_read_the_csv";
+        const PANDAS: &str = "import pandas\n\
+            print(pandas.read_csv('r.csv').to_json(orient='records', double_precision=15))";
+        const R: &str = "cat(jsonlite::toJSON(read.csv('r.csv'), digits = NA))";
+        let stage = Stage::with_fakes();
+        let report = measured(&stage);
+        stage.stdout("show r --format csv --output r.csv");
+        let pandas = python_with("pandas", TEST).map(|python| json_of(&stage, python, &["-c", PANDAS]));
+        let r = has_r(TEST).then(|| json_of(&stage, "Rscript", &["-e", R]));
+        for table in [pandas, r].into_iter().flatten() {
+            let is = |row: &&Value| row["environment"] == OTHER && row["metric"] == "time";
+            let row = table.as_array().unwrap().iter().find(is).unwrap_or_else(|| panic!("{table}"));
+            let cell = cell_of(&report, OTHER, "time");
+            for (column, value) in [
+                ("n", &cell["n"]),
+                ("median", &cell["median"]),
+                ("sd", &cell["sd"]),
+                ("overhead_mean", &cell["overhead"]["mean"]),
+                ("overhead_ci_low", &cell["overhead"]["ci_low"]),
+                ("overhead_ci_high", &cell["overhead"]["ci_high"]),
+            ] {
+                close(&row[column], value);
+            }
+            assert_eq!((&row["workload"], &row["baseline"]), (&json!("work"), &json!(BASELINE)));
+            assert_eq!(row["verdict"], cell["verdict"]);
+        }
+    }
+
+    #[test]
+    fn compare_py_reads_google_benchmark() {
+        const TEST: &str = "compare_py_reads_google_benchmark";
+        // Where Debian's libbenchmark-tools has it.
+        const COMPARE: &str = "/usr/share/benchmark/compare.py";
+        if !Path::new(COMPARE).exists() {
+            return skip(TEST, "compare.py", &format!("there is no {COMPARE}"));
+        }
+        let Some(python) = python_with("scipy", TEST) else { return };
+        let stage = Stage::with_fakes();
+        let report = measured(&stage);
+        stage.stdout("show r --format google-benchmark --output r.json");
+        // The filters are regular expressions.
+        let filters = [BASELINE, OTHER].map(|environment| format!("/time/{environment}$"));
+        let arguments = [COMPARE, "--dump_to_json", "d.json", "filters", "r.json", &filters[0], &filters[1]];
+        output_of(&stage, python, &arguments);
+        let differences = stage.read_json("d.json");
+        let [work, mean] = differences.as_array().unwrap().as_slice() else { panic!("{differences}") };
+        assert_eq!(listed(work, "measurements").len(), 8, "{work}");
+        assert_eq!(mean["name"], "OVERALL_GEOMEAN");
+        close(&mean["measurements"][0]["time"], &cell_of(&report, OTHER, "time")["overhead"]["mean"]);
+    }
+}

@@ -5,11 +5,13 @@ mod engine;
 mod host;
 #[allow(dead_code, reason = "the tests of platforms use all of it")]
 mod processes;
+mod readers;
 mod reports;
 mod runs;
 
 use assert_cmd::Command;
 use host::HostState;
+pub use readers::{has_r, json_of, output_of, python_with};
 pub use reports::{cell, cell_of, listed, median, named, shown};
 pub use runs::{
     Moment, Said, copy, interrupt, kill, killed_at, records, trials, unbroken, wait_for, wait_until,
