@@ -1,6 +1,8 @@
-//! Time beyond the sleeps per iteration: `weigh run` on native against hyperfine, same command.
+//! `weigh run` on native against hyperfine, same command: time beyond the sleeps per iteration, and
+//! the whole time per measured run of a command without options.
 
 use crate::{Fallible, Line, Outcome, built, ratio};
+use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
@@ -10,48 +12,110 @@ const BLOCKS: u32 = 20;
 const ITERATIONS: u32 = 10;
 const PAIRS: usize = 4;
 
-/// Runs both tools alternately. Each is charged its whole wall-clock time less the sleeps that it
-/// ran. The syncs of weigh, one per trial so that no sample is lost, are printed separately.
+/// A command that takes no time itself.
+const OWN: &str = "true";
+const DEADLINE: Duration = Duration::from_secs(120);
+
 pub fn measure() -> Outcome {
     let hyperfine =
         find_program("hyperfine").ok_or("hyperfine is not installed (apt-get install hyperfine)")?;
     let weigh = built("weigh")?;
     let scratch = tempfile::tempdir()?;
-    let (mut ours, mut theirs, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
-        let first = pair % 2 == 0;
-        if first {
-            theirs.push(run_hyperfine(&hyperfine)?);
-        }
-        let (per_iteration, sync) = run_weigh(&weigh, scratch.path(), pair)?;
-        ours.push(per_iteration);
-        syncs.push(sync);
-        if !first {
-            theirs.push(run_hyperfine(&hyperfine)?);
-        }
-    }
-    let (value, text) = ratio(&ours, &theirs)?;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64 * 1e3;
-    Ok(vec![Line {
-        what: format!(
-            "weigh {:.3} ms, hyperfine {:.3} ms beyond the sleep (syncs apart: {:.3} ms per iteration)",
-            mean(&ours),
-            mean(&theirs),
-            mean(&syncs)
-        ),
-        value: text,
-        goal: "<= 1",
-        met: value <= 1.0,
-    }])
+    Ok(vec![
+        beyond_the_sleep(&weigh, &hyperfine, scratch.path())?,
+        own_command(&weigh, &hyperfine, scratch.path())?,
+    ])
 }
 
-fn run_hyperfine(program: &Path) -> Fallible<f64> {
-    let runs = BLOCKS * ITERATIONS;
+/// Each tool is charged its whole wall-clock time less the sleeps that it ran. The syncs of weigh,
+/// one per trial so that no sample is lost, are printed separately.
+fn beyond_the_sleep(weigh: &Path, hyperfine: &Path, scratch: &Path) -> Fallible<Line> {
+    let mut syncs = Vec::new();
+    let sleep = format!("sleep {SLEEP_S}");
+    let (ours, theirs) = alternately(
+        |pair| {
+            let (per_iteration, sync) = run_weigh(weigh, scratch, pair)?;
+            syncs.push(sync);
+            Ok(per_iteration)
+        },
+        || Ok(run_hyperfine(hyperfine, &sleep, BLOCKS * ITERATIONS)? - SLEEP_S),
+    )?;
+    let what = format!(
+        "weigh {:.3} ms, hyperfine {:.3} ms beyond the sleep (syncs apart: {:.3} ms per iteration)",
+        mean_ms(&ours),
+        mean_ms(&theirs),
+        mean_ms(&syncs)
+    );
+    line(what, &ours, &theirs)
+}
+
+/// What a measured run costs those who wait for it: the whole time of each tool, with its start, its
+/// warm-ups and its syncs. weigh decides how many runs it measures, and hyperfine makes as many.
+fn own_command(weigh: &Path, hyperfine: &Path, scratch: &Path) -> Fallible<Line> {
+    let (_, runs) = run_own(weigh, &scratch.join("own"))?;
+    let (ours, theirs) = alternately(
+        |pair| Ok(run_own(weigh, &scratch.join(format!("own{pair}")))?.0),
+        || run_hyperfine(hyperfine, OWN, runs),
+    )?;
+    let what = format!(
+        "`weigh run -- {OWN}` {:.3} ms, `hyperfine {OWN}` {:.3} ms per measured run",
+        mean_ms(&ours),
+        mean_ms(&theirs)
+    );
+    line(what, &ours, &theirs)
+}
+
+/// Runs both tools alternately; hyperfine begins every second pair.
+fn alternately(
+    mut ours: impl FnMut(usize) -> Fallible<f64>,
+    mut theirs: impl FnMut() -> Fallible<f64>,
+) -> Fallible<(Vec<f64>, Vec<f64>)> {
+    let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
+    for pair in 0..PAIRS {
+        if pair % 2 == 0 {
+            of_theirs.push(theirs()?);
+        }
+        of_ours.push(ours(pair)?);
+        if pair % 2 == 1 {
+            of_theirs.push(theirs()?);
+        }
+    }
+    Ok((of_ours, of_theirs))
+}
+
+fn line(what: String, ours: &[f64], theirs: &[f64]) -> Fallible<Line> {
+    let (value, text) = ratio(ours, theirs)?;
+    Ok(Line { what, value: text, goal: "<= 1", met: value <= 1.0 })
+}
+
+fn mean_ms(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64 * 1e3
+}
+
+/// Returns the seconds per run of a command.
+fn run_hyperfine(program: &Path, command: &str, runs: u32) -> Fallible<f64> {
     let finished = Invocation::new(program)
-        .args(["--style", "none", "--runs", &runs.to_string(), &format!("sleep {SLEEP_S}")])
-        .deadline(Duration::from_secs(120))
+        .args(["--style", "none", "--runs", &runs.to_string(), command])
+        .deadline(DEADLINE)
         .run_ok()?;
-    Ok(finished.took.as_secs_f64() / f64::from(runs) - SLEEP_S)
+    Ok(finished.took.as_secs_f64() / f64::from(runs))
+}
+
+/// Returns the seconds per measured run of the command, and the number of these runs.
+fn run_own(program: &Path, out: &Path) -> Fallible<(f64, u32)> {
+    let finished = Invocation::new(program)
+        .args(["run", "--out", &out.display().to_string(), "--", OWN])
+        .deadline(DEADLINE)
+        .run_ok()?;
+    let mut runs = 0;
+    for line in std::fs::read_to_string(out.join("samples.jsonl"))?.lines() {
+        let record: Value = serde_json::from_str(line)?;
+        runs += record["outcome"]["iterations"].as_array().map_or(0, Vec::len) as u32;
+    }
+    if runs == 0 {
+        return Err("weigh measured nothing".into());
+    }
+    Ok((finished.took.as_secs_f64() / f64::from(runs), runs))
 }
 
 /// Returns the seconds in excess of the sleep per run of the command, and the syncs' seconds per
@@ -69,7 +133,7 @@ fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)
             &ITERATIONS.to_string(),
         ])
         .args(["--out", &out.display().to_string(), "--", "sleep", &SLEEP_S.to_string()])
-        .deadline(Duration::from_secs(120))
+        .deadline(DEADLINE)
         .run_ok()?;
     let samples = std::fs::read_to_string(out.join("samples.jsonl"))?;
     let trials = samples.lines().filter(|line| line.contains("\"record\":\"trial\"")).count() as u32;
