@@ -1,8 +1,12 @@
 //! A study that is correct, and others that are wrong in one place each.
 
+#[path = "../../../workloads/src/manifest/tests/faults.rs"]
+mod faults;
+
 use super::*;
 use crate::check::Point;
 use crate::study::{Measurand, Origin, Place, PublishedValue, Reach};
+use faults::Good;
 
 /// A study with every key.
 pub(crate) const GOOD: &str = r##"
@@ -273,19 +277,8 @@ fn a_folder_is_read_as_one_file() {
     );
 }
 
-/// Asserts that replacing `from` by `to` fails at `at` (empty: the file), with these words in the
-/// message and the help.
 fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
-    assert!(GOOD.contains(from), "{from} is in the good study");
-    let text = GOOD.replacen(from, to, 1);
-    let error = read_text(&text).expect_err(to);
-    let found = error.span.clone().map_or("", |span| &text[span]);
-    let found = found.lines().next().unwrap_or_default();
-    assert_eq!(found, at, "{to}: {error:?}");
-    assert!(error.message.contains(message), "{to}: {}", error.message);
-    let found_help = error.help.unwrap_or_default();
-    assert!(found_help.contains(help), "{to}: {found_help}");
-    assert_eq!(error.text, text);
+    Good { text: GOOD, read: read_text }.wrong(from, to, at, message, help);
 }
 
 #[test]
@@ -337,13 +330,7 @@ fn a_missing_entry_is_named_with_an_example() {
         ("says = 'Docker is 4 % slower'\n", "says"),
         ("form = 'table'\n", "form"),
     ] {
-        let text = GOOD.replacen(line, "", 1);
-        assert_ne!(text, GOOD, "{line}");
-        let error = read_text(&text).unwrap_err();
-        assert!(error.message.contains(&format!("missing field `{key}`")), "{error}");
-        let help = error.help.as_deref().unwrap();
-        assert!(help.starts_with(&format!("add a line such as `{key} = ")), "{help}");
-        assert!(error.span.is_some(), "{key}");
+        Good { text: GOOD, read: read_text }.missing(line, key);
     }
 }
 

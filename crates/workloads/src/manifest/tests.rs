@@ -1,6 +1,9 @@
 //! Manifests with one fault each.
 
+mod faults;
+
 use super::*;
+use faults::Good;
 use weigh_model::Extraction;
 
 const GOOD: &str = r#"
@@ -84,18 +87,8 @@ fn a_good_manifest_is_read() {
     assert!(!workload.default_set());
 }
 
-/// Replacing `from` by `to` must fail at `at` (empty: the file) with words of the message and of
-/// the help.
 fn wrong(from: &str, to: &str, at: &str, message: &str, help: &str) {
-    assert!(GOOD.contains(from), "{from} is in the good manifest");
-    let text = GOOD.replacen(from, to, 1);
-    let error = read_text(&text).expect_err(to);
-    let found = error.span.clone().map_or("", |span| &text[span]);
-    assert_eq!(found, at, "{to}: {error:?}");
-    assert!(error.message.contains(message), "{to}: {}", error.message);
-    let found_help = error.help.unwrap_or_default();
-    assert!(found_help.contains(help), "{to}: {found_help}");
-    assert_eq!(error.text, text);
+    Good { text: GOOD, read: read_text }.wrong(from, to, at, message, help);
 }
 
 #[test]
@@ -146,21 +139,15 @@ fn invalid_toml_is_underlined() {
 
 #[test]
 fn a_missing_entry_is_named_with_an_example() {
-    let required = [
+    for (line, key) in [
         ("name = \"openssl\"\n", "name"),
         ("summary = \"SHA-256 of zeros\"\n", "summary"),
         ("description = \"Rate of one thread.\"\n", "description"),
         ("statement = \"a rate is reported\"\n", "statement"),
         ("unit = \"MB/s\"\n", "unit"),
         ("better = \"higher\"\n", "better"),
-    ];
-    for (line, key) in required {
-        let text = GOOD.replacen(line, "", 1);
-        assert_ne!(text, GOOD, "{line}");
-        let error = read_text(&text).unwrap_err();
-        assert!(error.to_string().contains(&format!("missing field `{key}`")), "{error}");
-        let help = error.help.as_deref().unwrap();
-        assert!(help.starts_with(&format!("add a line such as `{key} = ")), "{help}");
+    ] {
+        Good { text: GOOD, read: read_text }.missing(line, key);
     }
 }
 
