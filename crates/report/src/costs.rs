@@ -44,7 +44,7 @@ fn section(report: &Report, costs: &[&OperationCost]) -> Section {
             Better::Higher => "",
         }
     );
-    let caption = format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name));
+    let caption = caption(&cost.workload, &cost.metric);
     let rows = costs.iter().map(|cost| row(cost)).collect();
     own::section(own::table(caption, note, "environment", &columns, rows), Vec::new())
 }
@@ -63,10 +63,20 @@ fn row(cost: &OperationCost) -> OwnRow {
     let entries = vec![
         amount,
         cost.against_baseline.map(|against| Entry::effect(against.into())).unwrap_or_default(),
-        Entry { sort: Some(cost.per_hour), ..Entry::text(cost.per_hour.to_string()) },
+        price(cost.per_hour),
         Entry::count(cost.n),
     ];
     OwnRow { name: Entry::name(&cost.environment), entries, remark: None }
+}
+
+/// The caption of a table of costs.
+pub(crate) fn caption(workload: &str, metric: &MetricSpec) -> String {
+    format!("{} {}, what it costs", shown_name(workload), shown_name(&metric.name))
+}
+
+/// The price of an hour in a table.
+pub(crate) fn price(per_hour: f64) -> Entry {
+    Entry { sort: Some(per_hour), ..Entry::text(per_hour.to_string()) }
 }
 
 /// What the operations of a metric are called: an iteration is one operation of a time, and a rate

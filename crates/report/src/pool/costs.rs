@@ -2,7 +2,7 @@
 
 use super::PooledReport;
 use super::document::bar;
-use crate::costs::operations;
+use crate::costs::{self, operations};
 use crate::document::{
     Align, Audience, BarScale, Block, Column, Entry, Figure, Fit, Piece, PlotKind, Row, Section, Table, Tone,
 };
@@ -47,7 +47,7 @@ pub(super) fn section(report: &PooledReport, plots: &mut Plots) -> Section {
 }
 
 fn caption(cost: &WorkCost) -> String {
-    format!("{} {}, what it costs", shown_name(&cost.workload), shown_name(&cost.metric.name))
+    costs::caption(&cost.workload, &cost.metric)
 }
 
 /// The number format for amounts of work, whatever they count, with their common prefix.
@@ -112,7 +112,7 @@ fn table(report: &PooledReport, first: &str, costs: &[&WorkCost], bars: BarScale
         Row::new([
             Entry::name(&cost.environment),
             Entry::name(group),
-            Entry { sort: Some(price), ..Entry::text(price.to_string()) },
+            costs::price(price),
             Entry { sort: Some(cost.work), ..Entry::of(work) },
             cost.against_first.map(|of| Entry::effect(of.into())).unwrap_or_default(),
             Entry::bar(bar(&name, cost.against_first, tone, bars)),
