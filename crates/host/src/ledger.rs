@@ -16,10 +16,10 @@ mod file;
 mod sweep;
 mod tree;
 
-pub use change::{Change, NoPlatforms, PlatformUndo, UndoError, Undone};
+pub use change::{Change, NoPlatforms, PlatformUndo, UndoError, UndoOutcome};
 #[cfg(test)]
 pub(crate) use sweep::sweep_dead;
-pub use sweep::{Pending, Sweep, is_live, pending, sweep};
+pub use sweep::{PendingChanges, Sweep, is_live, pending, sweep};
 pub use tree::remove as remove_tree;
 
 use crate::lock::{Opened, lock_file};
@@ -237,12 +237,12 @@ impl Ledger {
     }
 
     /// The changes that were left as they are, because they no longer belong to this run, and why.
-    pub fn left(&self) -> Vec<(Change, String)> {
+    pub fn left_in_place(&self) -> Vec<(Change, String)> {
         self.0.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, change: Change, undone: Undone) {
-        if let Undone::Left(reason) = undone {
+    fn note(&self, change: Change, undone: UndoOutcome) {
+        if let UndoOutcome::Left(reason) = undone {
             self.0.left.lock().unwrap_or_else(PoisonError::into_inner).push((change, reason));
         }
     }

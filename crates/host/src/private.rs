@@ -278,9 +278,9 @@ pub fn grant_traverse(directory: &Path, user: u32) -> io::Result<()> {
 
 /// The right of a user to search closed directories, until this is dropped.
 #[derive(Debug)]
-pub struct Admission(Vec<PathBuf>);
+pub struct SearchPermission(Vec<PathBuf>);
 
-impl Admission {
+impl SearchPermission {
     /// Admits a user to those of these directories that are closed, as far as their file system
     /// allows.
     pub fn to<'a>(directories: impl IntoIterator<Item = &'a Path>, user: u32) -> Self {
@@ -291,7 +291,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for SearchPermission {
     fn drop(&mut self) {
         for directory in &self.0 {
             // The rights of the group bound the list, so without them it grants nothing. If this

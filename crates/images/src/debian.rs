@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weigh_host::command::{CommandError, Invocation, find_program};
 use weigh_host::ledger::Ledger;
-use weigh_host::private::Admission;
+use weigh_host::private::SearchPermission;
 
 /// Deadline for listing the archives of apt(8).
 const LOOK_UP: Duration = Duration::from_secs(60);
@@ -145,7 +145,7 @@ impl Recipe {
         store.make(&entry, ledger, progress, deadline, |staging| {
             // apt(8) downloads as an unprivileged user if it can, otherwise as root.
             let way = staging.ancestors().take_while(|at| at.starts_with(cache));
-            let _admission = downloader().map(|user| Admission::to(way, user));
+            let _admission = downloader().map(|user| SearchPermission::to(way, user));
             self.build_in(staging, &log, progress)
         })
     }

@@ -1,6 +1,6 @@
 //! Events of a run: the runner emits them, others consume them.
 
-use crate::{Headroom, LoaderMachine, Paced, TrialFailure, VoidCause, VoidUnit};
+use crate::{Headroom, LoaderMachine, OpenLoopRate, TrialFailure, VoidCause, VoidUnit};
 use serde::{Deserialize, Serialize};
 
 /// An event and when it happened: a line of `events.jsonl`.
@@ -53,7 +53,7 @@ pub enum Event {
     /// What a load generator reached against a server that answers at once.
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
-    Paced(Paced),
+    Paced(OpenLoopRate),
     /// The machine on which load generators run, if it is not the host.
     Loader(LoaderMachine),
     /// The estimate before the first measured trial.

@@ -30,9 +30,9 @@ pub struct PageScan {
     /// What could save these copies.
     pub merging: Merging,
     /// Pages that changed during the scan. They are in no other count.
-    pub unsettled: Unsettled,
+    pub unsettled: UnsettledPages,
     /// Pages whose contents are not known.
-    pub unread: Unread,
+    pub unread: UnreadPages,
     /// What the scan itself took.
     pub cost: ScanCost,
 }
@@ -251,14 +251,14 @@ pub struct Merging {
 
 /// Places that changed between the first and the second look, or that were two things at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unsettled {
+pub struct UnsettledPages {
     /// The same frame had another content.
     pub rewritten: u64,
     /// Another frame, or none: the page was copied on write, merged, migrated, evicted or freed.
     pub moved: u64,
 }
 
-impl Unsettled {
+impl UnsettledPages {
     /// The sum of both.
     pub fn total(&self) -> u64 {
         self.rewritten + self.moved
@@ -267,7 +267,7 @@ impl Unsettled {
 
 /// Pages whose contents are not known, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unread {
+pub struct UnreadPages {
     /// Pages unmapped, or of a process that ended, between being found and being read.
     pub vanished: u64,
     /// Pages of address space in special mappings: device memory and pages that the kernel shows

@@ -41,7 +41,7 @@ pub enum Record {
     /// What a load generator reached against a server that answers at once.
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
-    Paced(Paced),
+    Paced(OpenLoopRate),
     /// The machine on which load generators run, if it is not the host. It is recorded again when
     /// it has changed.
     Loader(LoaderMachine),
@@ -78,7 +78,7 @@ pub struct LoaderMachine {
 
 /// The rate of an open loop, decided by the pilot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Paced {
+pub struct OpenLoopRate {
     /// [`crate::WorkloadPlan::id`].
     pub workload: String,
     /// Name of one counted operation, in the singular.
@@ -92,7 +92,7 @@ pub struct Paced {
     pub reached_per_s: BTreeMap<String, f64>,
 }
 
-impl Paced {
+impl OpenLoopRate {
     /// The environment with the lowest rate, and that rate.
     pub fn slowest(&self) -> Option<(&str, f64)> {
         let reached = self.reached_per_s.iter().map(|(name, rate)| (name.as_str(), *rate));

@@ -3,7 +3,7 @@
 use crate::{NetworkError, PLATFORM, Result, namespace, undo};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo, UndoError, Undone};
+use weigh_host::ledger::{Change, EntryId, Ledger, LedgerError, PlatformUndo, UndoError, UndoOutcome};
 
 /// The ledger entries of one network. Dropping this undoes them; changes that cannot be undone stay
 /// in the ledger.
@@ -73,7 +73,7 @@ impl Drop for RecordedChanges {
 struct Own;
 
 impl PlatformUndo for Own {
-    fn undo(&self, _: &str, what: &str, id: &str, detail: &Value) -> Result<Undone, UndoError> {
+    fn undo(&self, _: &str, what: &str, id: &str, detail: &Value) -> Result<UndoOutcome, UndoError> {
         undo(what, id, detail).map_err(|error| UndoError::Platform(Box::new(error)))
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use weigh_host::facts::boot_id;
-use weigh_host::ledger::Undone;
+use weigh_host::ledger::UndoOutcome;
 
 /// The forwarding setting of the network namespace of this thread (`ip-sysctl.rst`,
 /// "ip_forward").
@@ -88,10 +88,10 @@ pub(crate) fn forward(changes: &mut RecordedChanges, bridge: &str, alias: &str) 
 
 /// Disables forwarding, unless another run relies on it, or anything that was not there when it was
 /// enabled.
-pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<Undone> {
+pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<UndoOutcome> {
     // After a reboot the setting is not ours any more.
     if detail["boot"] != boot_id() {
-        return Ok(Undone::Restored);
+        return Ok(UndoOutcome::Restored);
     }
     let _lock = NetworkLock::take()?;
     // The mark is removed first, so that of two runs that end at the same time the later one
@@ -102,19 +102,19 @@ pub(crate) fn stop_forwarding(bridge: &str, detail: &Value) -> Result<Undone> {
         ip(&[format!("link set dev {bridge} alias {alias}")])?;
     }
     if needed_by_others(bridge)? || !is_on()? {
-        return Ok(Undone::Restored);
+        return Ok(UndoOutcome::Restored);
     }
     let idle: Vec<&str> = detail["idle"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let users: Vec<String> =
         forwarding_users()?.into_iter().filter(|user| !idle.contains(&user.as_str())).collect();
     if !users.is_empty() {
         let since = users.join(" and ");
-        return Ok(Undone::Left(format!(
+        return Ok(UndoOutcome::Left(format!(
             "packets are still forwarded, because {since} appeared since and may rely on it"
         )));
     }
     std::fs::write(FORWARD, "0").map_err(NetworkError::io("disable forwarding of packets"))?;
-    Ok(Undone::Restored)
+    Ok(UndoOutcome::Restored)
 }
 
 fn is_on() -> Result<bool> {

@@ -3,7 +3,7 @@
 use crate::tool::{link_exists, nft, tool};
 use crate::{NetworkError, Result, firewall, nat};
 use serde_json::Value;
-use weigh_host::ledger::Undone;
+use weigh_host::ledger::UndoOutcome;
 
 /// Undoes a `Change::Platform` of the platform [`crate::PLATFORM`]. It is no error if the change is
 /// undone already or was never made.
@@ -11,7 +11,7 @@ use weigh_host::ledger::Undone;
 /// # Errors
 /// [`NetworkError::Foreign`] for an entry that weighbridge did not make, or the error of the
 /// command that failed; then the change is still there.
-pub fn undo(what: &str, id: &str, detail: &Value) -> Result<Undone> {
+pub fn undo(what: &str, id: &str, detail: &Value) -> Result<UndoOutcome> {
     match what {
         "link" => link(id)?,
         "table" => table(id)?,
@@ -19,7 +19,7 @@ pub fn undo(what: &str, id: &str, detail: &Value) -> Result<Undone> {
         "forwarding" => return nat::stop_forwarding(id, detail),
         _ => return Err(NetworkError::Foreign(format!("the {what} {id}"))),
     }
-    Ok(Undone::Restored)
+    Ok(UndoOutcome::Restored)
 }
 
 /// Deletes a link; its other end, addresses and routes go with it.

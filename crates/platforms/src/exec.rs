@@ -32,7 +32,7 @@ pub struct ExecRequest<'a> {
 
 /// A program that ran: its times, host's monotonic clock, nanoseconds, and its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executed {
+pub struct ExecResult {
     /// The client was started, or the first request was sent.
     pub started_ns: u64,
     /// The first output of the program arrived.
@@ -55,7 +55,7 @@ pub(crate) fn too_much(request: &ExecRequest<'_>) -> String {
 ///
 /// # Errors
 /// [`PlatformError::Exec`]: it printed nothing or too much, failed, or took too long.
-pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> Result<Executed> {
+pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> Result<ExecResult> {
     let line = client.command_line();
     let failed = |what: &str| PlatformError::Exec(with_tail(&format!("`{line}` {what}"), log));
     let client = match request.group {
@@ -95,7 +95,7 @@ pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> 
         (Some(status), _) if !status.success() => Err(failed(&format!("failed ({status})"))),
         (Some(_), None) => Err(failed("printed nothing")),
         (Some(_), Some(output_ns)) => {
-            Ok(Executed { started_ns, output_ns, ended_ns, client_cpu_ns: 0, output })
+            Ok(ExecResult { started_ns, output_ns, ended_ns, client_cpu_ns: 0, output })
         }
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn run(client: Invocation, request: &ExecRequest<'_>, log: &Path) -> 
 mod tests {
     use super::*;
 
-    fn run_shell(script: &str, deadline: Duration) -> Result<Executed> {
+    fn run_shell(script: &str, deadline: Duration) -> Result<ExecResult> {
         let directory = tempfile::tempdir().unwrap();
         let client = Invocation::new("/bin/sh").args(["-c", script]);
         let request = ExecRequest { argv: &[], input: None, most_output: 10, group: None, deadline };

@@ -17,7 +17,7 @@
 //! Every step can be repeated: a guest that could not be stopped is stopped again by the next call,
 //! by dropping it, and at last by the ledger.
 
-use crate::exec::{ExecRequest, Executed};
+use crate::exec::{ExecRequest, ExecResult};
 use crate::network::NetworkEnd;
 use crate::platform::remove_directory;
 use crate::process_tracker::ProcessTracker;
@@ -306,7 +306,7 @@ pub(crate) trait Backend: Send + Sized {
     }
 
     /// [`Guest::exec`].
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<Executed> {
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
         crate::exec::run(self.client(core, request)?, request, &core.log)
     }
 
@@ -464,7 +464,7 @@ impl<B: Backend> Guest for CoreGuest<B> {
         self.core.launch_cpu_ns.clone()
     }
 
-    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<Executed> {
+    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<ExecResult> {
         self.backend.exec(&mut self.core, request)
     }
 

@@ -48,14 +48,14 @@ pub mod ssh;
 pub mod uml;
 pub mod youki;
 
-pub use exec::{ExecRequest, Executed};
+pub use exec::{ExecRequest, ExecResult};
 pub use oci::{Oci, with_causes};
 pub use platform::{
     About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
     PlatformError, Reach, Result, Values,
 };
 pub use registry::{ALIASES, Undoers, all, availabilities, defaults, find, resolve, setting};
-pub use session::{Arrival, Completed, Progress, RunOptions, Session, SessionError};
+pub use session::{Arrival, CompletedCommand, Progress, RunOptions, Session, SessionError};
 pub use spawn::Sandbox;
 pub use vm::vmm::Vmm;
 

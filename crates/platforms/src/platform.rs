@@ -20,7 +20,7 @@
 mod capabilities;
 mod keys;
 
-use crate::exec::{ExecRequest, Executed};
+use crate::exec::{ExecRequest, ExecResult};
 use crate::session::{Session, SessionError};
 pub use capabilities::Capabilities;
 pub use keys::{KeySpec, Values};
@@ -265,7 +265,7 @@ pub trait Guest: Send {
     /// # Errors
     /// [`PlatformError::CannotExec`] if the platform has no such client; [`PlatformError::Exec`] if
     /// the program did not print something and succeed in time.
-    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<Executed> {
+    fn exec(&mut self, request: &ExecRequest<'_>) -> Result<ExecResult> {
         let _ = request;
         Err(PlatformError::CannotExec("this guest has no client that runs programs in it".into()))
     }

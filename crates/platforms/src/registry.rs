@@ -3,7 +3,7 @@
 use crate::{ALL, Availability, Host, KeySpec, Platform, Values};
 use std::path::Path;
 use std::sync::Mutex;
-use weigh_host::ledger::{PlatformUndo, UndoError, Undone};
+use weigh_host::ledger::{PlatformUndo, UndoError, UndoOutcome};
 use weigh_model::{EnvironmentSpec, SpecError, nearest};
 
 /// Short names of environments.
@@ -168,20 +168,20 @@ impl PlatformUndo for Undoers {
         what: &str,
         id: &str,
         detail: &serde_json::Value,
-    ) -> Result<Undone, UndoError> {
+    ) -> Result<UndoOutcome, UndoError> {
         use crate::vm::setting::{self, MERGING, PAGES};
         if platform == weigh_network::PLATFORM {
             return weigh_network::undo(what, id, detail)
                 .map_err(|error| UndoError::Platform(Box::new(error)));
         }
         let undone = if platform == crate::vm::disk::PLATFORM {
-            crate::vm::disk::undo(what, id).map(|()| Undone::Restored)
+            crate::vm::disk::undo(what, id).map(|()| UndoOutcome::Restored)
         } else if [PAGES, MERGING].contains(&what) {
             setting::undo(what, detail)
         } else {
             let unknown = || format!("this version of weighbridge has no platform {platform}");
             let platform = find(platform).ok_or_else(|| UndoError::Platform(unknown().into()))?;
-            platform.undo(what, id, detail).map(|()| Undone::Restored)
+            platform.undo(what, id, detail).map(|()| UndoOutcome::Restored)
         };
         undone.map_err(|error| UndoError::Platform(crate::with_causes(&error).into()))
     }

@@ -11,7 +11,7 @@
 mod answer;
 mod wire;
 
-pub use answer::{Arrival, Completed, Progress, RunOptions, SessionError};
+pub use answer::{Arrival, CompletedCommand, Progress, RunOptions, SessionError};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
@@ -75,8 +75,8 @@ impl Running {
     }
 
     /// Returns the result of the command, which has ended just now.
-    fn completed(&mut self, end: EndOfCommand) -> Completed {
-        Completed {
+    fn completed(&mut self, end: EndOfCommand) -> CompletedCommand {
+        CompletedCommand {
             end,
             output: std::mem::take(&mut self.output),
             error: std::mem::take(&mut self.error),
@@ -165,7 +165,11 @@ impl Session {
     /// # Errors
     /// [`SessionError::Refused`] when it cannot be started, [`SessionError::Deadline`],
     /// [`SessionError::Lost`].
-    pub fn run(&mut self, command: &Command, options: RunOptions<'_>) -> Result<Completed, SessionError> {
+    pub fn run(
+        &mut self,
+        command: &Command,
+        options: RunOptions<'_>,
+    ) -> Result<CompletedCommand, SessionError> {
         let until = Instant::now() + options.deadline;
         let input = match (options.input, &command.input) {
             (Some(_), _) => Input::Pipe,
@@ -256,7 +260,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub fn finish(&mut self, id: u32, deadline: Duration) -> Result<Completed, SessionError> {
+    pub fn finish(&mut self, id: u32, deadline: Duration) -> Result<CompletedCommand, SessionError> {
         let feed = Feed { rest: &[], under_way: 0, open: false };
         self.run_to_end(id, Instant::now() + deadline, deadline, feed)
     }
@@ -266,7 +270,11 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
-    pub fn try_finish(&mut self, id: u32, patience: Duration) -> Result<Option<Completed>, SessionError> {
+    pub fn try_finish(
+        &mut self,
+        id: u32,
+        patience: Duration,
+    ) -> Result<Option<CompletedCommand>, SessionError> {
         self.running_as(id)?;
         let feed = Feed { rest: &[], under_way: 0, open: false };
         let ended = self.collect(id, Instant::now() + patience, feed)?;
@@ -277,7 +285,7 @@ impl Session {
     }
 
     /// Waits until a moment for the next thing that the running command does. Returns `None` if it
-    /// does nothing until then. What it writes is kept for its [`Completed`] as well.
+    /// does nothing until then. What it writes is kept for its [`CompletedCommand`] as well.
     ///
     /// # Errors
     /// [`SessionError::Refused`] when no such command runs, [`SessionError::Lost`].
@@ -474,7 +482,7 @@ impl Session {
         until: Instant,
         deadline: Duration,
         feed: Feed<'_>,
-    ) -> Result<Completed, SessionError> {
+    ) -> Result<CompletedCommand, SessionError> {
         self.running_as(id)?;
         let ended = match self.collect(id, until, feed) {
             Ok(Some(completed)) => Ok(completed),
@@ -516,7 +524,7 @@ impl Session {
         id: u32,
         until: Instant,
         mut feed: Feed<'_>,
-    ) -> Result<Option<Completed>, SessionError> {
+    ) -> Result<Option<CompletedCommand>, SessionError> {
         loop {
             self.feed(id, &mut feed)?;
             let Some(reply) = self.wire.receive(until)? else { return Ok(None) };

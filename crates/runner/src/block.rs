@@ -441,7 +441,7 @@ impl Runner<'_> {
         self.statistics.warm_ups += u64::from(progress.warm_ups);
         let log = self.logs.cell(place.environment, place.workload);
         let written = progress.log_error.map_or_else(|| log.write(), Err);
-        self.complain_about_logs(written.err())
+        self.warn_about_logs(written.err())
     }
 
     /// The result of a trial as it is recorded; too few guests are a result, too.
@@ -540,7 +540,7 @@ impl Runner<'_> {
         if let Some(completed) = completed {
             match self.logs.cell(environment, workload).write_failure(when, &reason, &completed) {
                 Ok(path) => log = Some(self.logs.relative(&path)),
-                Err(error) => self.complain_about_logs(Some(error))?,
+                Err(error) => self.warn_about_logs(Some(error))?,
             }
         }
         Ok(TrialFailure { kind, reason: harmless_lines(&reason), log })
@@ -557,9 +557,9 @@ impl Runner<'_> {
 
     /// Samples matter more than logs: the run warns of the first log that it cannot write, and goes
     /// on.
-    pub(crate) fn complain_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
+    pub(crate) fn warn_about_logs(&mut self, error: Option<std::io::Error>) -> Result<(), RunnerError> {
         match error {
-            Some(error) if self.logs.complain() => {
+            Some(error) if self.logs.reports_failure() => {
                 self.journal.warn(format!("raw output could not be written to the run's logs: {error}"))
             }
             _ => Ok(()),

@@ -62,14 +62,14 @@ impl Exchange {
 
 /// Several exchanges in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exchanged {
+pub(crate) struct ExchangeSeries {
     /// The exchange with the shortest round trip.
     pub(crate) best: Exchange,
     /// Median round trip of a message and its answer.
     pub(crate) usual_round_trip_ns: u64,
 }
 
-impl Exchanged {
+impl ExchangeSeries {
     /// Returns none without an exchange.
     pub(crate) fn of(exchanges: &[Exchange]) -> Option<Self> {
         let best = *exchanges.iter().min_by_key(|exchange| exchange.round_trip_ns())?;
@@ -81,9 +81,9 @@ impl Exchanged {
 
 /// The exchanges at the start and at the end of the time in which a guest is awake.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Awake {
-    pub(crate) start: Exchanged,
-    pub(crate) end: Exchanged,
+pub(crate) struct AwakePeriod {
+    pub(crate) start: ExchangeSeries,
+    pub(crate) end: ExchangeSeries,
 }
 
 /// Rate of a clock less 1, and the uncertainty of this rate, parts per million.
@@ -93,7 +93,7 @@ pub(crate) struct Rate {
     pub(crate) bound_ppm: f64,
 }
 
-impl Awake {
+impl AwakePeriod {
     /// Time between the two best exchanges on the host's clock.
     pub(crate) fn time_ns(self) -> u64 {
         let time = self.end.best.middle_ns() - self.start.best.middle_ns();
@@ -155,7 +155,7 @@ pub(crate) fn judge(rate: Option<Rate>) -> ClockState {
 
 /// A run of a command on all clocks that timed it, nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timed {
+pub(crate) struct CommandTimes {
     /// From before the request to after the answer, on the host's clock.
     pub(crate) bracket_ns: u64,
     /// By the probe, on the guest's clock.
@@ -164,7 +164,7 @@ pub(crate) struct Timed {
     pub(crate) tool_ns: Option<u64>,
 }
 
-impl Timed {
+impl CommandTimes {
     /// 0 when the durations fit the bracket, else the duration less the bracket.
     ///
     /// A duration may be off by the round trip and 1 ms, and by the deviation at which a clock is
@@ -196,14 +196,14 @@ impl Timed {
 
 /// The worst misfit of a trial: the longest duration that is too long, else the shortest that is
 /// too short.
-fn worst_misfit_ns(runs: &[Timed], round_trip_ns: u64) -> i64 {
+fn worst_misfit_ns(runs: &[CommandTimes], round_trip_ns: u64) -> i64 {
     let misfits = runs.iter().map(|run| run.misfit_ns(round_trip_ns));
     let (shortest, longest) = misfits.fold((0, 0), |(low, high), misfit| (misfit.min(low), misfit.max(high)));
     if longest > 0 { longest } else { shortest }
 }
 
 /// Checks a guest's own clock.
-pub(crate) fn check_own(awake: Awake, runs: &[Timed]) -> ClockCheck {
+pub(crate) fn check_own(awake: AwakePeriod, runs: &[CommandTimes]) -> ClockCheck {
     let rate = awake.rate();
     let misfit_ns = worst_misfit_ns(runs, awake.round_trip_ns());
     let state = match (judge(rate), misfit_ns) {
@@ -222,7 +222,7 @@ pub(crate) fn check_own(awake: Awake, runs: &[Timed]) -> ClockCheck {
 
 /// Checks a guest that reads the host's own clock. Such a clock cannot have stood still, so a
 /// bracket that is longer than a duration only shows a slow channel.
-pub(crate) fn check_shared(awake: Awake, runs: &[Timed]) -> ClockCheck {
+pub(crate) fn check_shared(awake: AwakePeriod, runs: &[CommandTimes]) -> ClockCheck {
     let misfit_ns = worst_misfit_ns(runs, awake.round_trip_ns());
     check(awake, if misfit_ns > 0 { ClockState::Wrong } else { ClockState::Shared }, misfit_ns)
 }
@@ -230,8 +230,8 @@ pub(crate) fn check_shared(awake: Awake, runs: &[Timed]) -> ClockCheck {
 /// Checks a guest that reports no time: its durations are the host's own and include the way to the
 /// guest. A command that reports a longer duration than the time between request and answer has a
 /// wrong clock all the same.
-pub(crate) fn check_host_durations(runs: &[Timed]) -> ClockCheck {
-    let whole = runs.iter().map(|run| Timed { guest_ns: run.bracket_ns, ..*run });
+pub(crate) fn check_host_durations(runs: &[CommandTimes]) -> ClockCheck {
+    let whole = runs.iter().map(|run| CommandTimes { guest_ns: run.bracket_ns, ..*run });
     let misfit_ns = worst_misfit_ns(&whole.collect::<Vec<_>>(), 0);
     ClockCheck {
         state: if misfit_ns > 0 { ClockState::Wrong } else { ClockState::Bracket },
@@ -244,7 +244,7 @@ pub(crate) fn check_host_durations(runs: &[Timed]) -> ClockCheck {
     }
 }
 
-fn check(awake: Awake, state: ClockState, misfit_ns: i64) -> ClockCheck {
+fn check(awake: AwakePeriod, state: ClockState, misfit_ns: i64) -> ClockCheck {
     ClockCheck {
         state,
         offset_ns: if state == ClockState::Shared { 0 } else { awake.start.best.offset_ns() },

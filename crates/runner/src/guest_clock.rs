@@ -1,6 +1,6 @@
 //! The exchanges behind a clock check: when they are made, and with whom.
 
-use crate::clock::{self, Awake, Exchange, Exchanged, Timed};
+use crate::clock::{self, AwakePeriod, CommandTimes, Exchange, ExchangeSeries};
 use std::time::{Duration, Instant};
 use weigh_model::ClockCheck;
 use weigh_platforms::{Session, SessionError};
@@ -52,7 +52,7 @@ impl GuestClock {
     }
 
     /// The exchanges at one end; none if there is nothing to check.
-    pub(crate) fn exchange(self, session: &mut Session) -> Result<Option<Exchanged>, SessionError> {
+    pub(crate) fn exchange(self, session: &mut Session) -> Result<Option<ExchangeSeries>, SessionError> {
         let wanted = match self {
             Self::Shared => FEW,
             Self::Own => EXCHANGES,
@@ -63,7 +63,7 @@ impl GuestClock {
         while exchanges.len() < wanted && (exchanges.is_empty() || Instant::now() < until) {
             exchanges.push(exchange(session)?);
         }
-        Ok(Exchanged::of(&exchanges))
+        Ok(ExchangeSeries::of(&exchanges))
     }
 
     /// The check at the end of a trial. `start` is the result of [`GuestClock::exchange`] at its
@@ -71,14 +71,14 @@ impl GuestClock {
     pub(crate) fn check(
         self,
         session: &mut Session,
-        start: Option<Exchanged>,
-        runs: &[Timed],
+        start: Option<ExchangeSeries>,
+        runs: &[CommandTimes],
     ) -> Result<Option<ClockCheck>, SessionError> {
         if self == Self::HostTimed {
             return Ok(Some(clock::check_host_durations(runs)));
         }
         let (Some(start), Some(end)) = (start, self.exchange(session)?) else { return Ok(None) };
-        let mut awake = Awake { start, end };
+        let mut awake = AwakePeriod { start, end };
         if self == Self::Shared {
             return Ok(Some(clock::check_shared(awake, runs)));
         }

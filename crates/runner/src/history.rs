@@ -396,7 +396,7 @@ impl<'a> History<'a> {
 
     /// Cells (environment, workload) to be given up after [`PATIENCE`] useless trials and not
     /// excluded yet, with their last failure.
-    pub(crate) fn hopeless(&self) -> Vec<(usize, usize, TrialFailure)> {
+    pub(crate) fn cells_to_give_up(&self) -> Vec<(usize, usize, TrialFailure)> {
         let spent = self
             .streaks
             .iter()

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use weigh_model::{Effort, Plan};
-use weigh_platforms::Completed;
+use weigh_platforms::CompletedCommand;
 use weigh_store::RunDirectory;
 
 /// Length after which the log of a cell takes no more output.
@@ -108,7 +108,7 @@ impl RawLogs {
     }
 
     /// Whether to report a failure to write: only the first is reported.
-    pub(crate) fn complain(&mut self) -> bool {
+    pub(crate) fn reports_failure(&mut self) -> bool {
         !std::mem::replace(&mut self.complained, true)
     }
 
@@ -124,7 +124,7 @@ impl RawLogs {
 
 impl CellLog {
     /// Holds the output of one measured command until [`CellLog::write`].
-    pub(crate) fn hold(&mut self, label: &str, completed: &Completed) -> io::Result<()> {
+    pub(crate) fn hold(&mut self, label: &str, completed: &CompletedCommand) -> io::Result<()> {
         if self.full && self.bounds.is_none() {
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl CellLog {
         &mut self,
         when: &str,
         reason: &str,
-        completed: &Completed,
+        completed: &CompletedCommand,
     ) -> io::Result<PathBuf> {
         let name = format!("failed-{when}-{}.log", self.stem);
         let path = self.path.with_file_name(name);
@@ -211,7 +211,7 @@ fn to_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).custom_flags(flags.bits() as i32).open(path)
 }
 
-fn append_section(to: &mut Vec<u8>, label: &str, completed: &Completed) {
+fn append_section(to: &mut Vec<u8>, label: &str, completed: &CompletedCommand) {
     let end = &completed.end;
     for (stream, kept, written) in [
         ("standard output", &completed.output, end.output_bytes),
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use weigh_protocol::{EndOfCommand, ResourceUse, Status};
 
-    fn completed(output: &[u8], written: u64) -> Completed {
+    fn completed(output: &[u8], written: u64) -> CompletedCommand {
         let end = EndOfCommand {
             status: Status::Exited(0),
             duration_ns: 1,
@@ -239,7 +239,13 @@ mod tests {
             output_bytes: written,
             error_bytes: 4,
         };
-        Completed { end, output: output.into(), error: b"oops".into(), host_started_ns: 0, host_ended_ns: 1 }
+        CompletedCommand {
+            end,
+            output: output.into(),
+            error: b"oops".into(),
+            host_started_ns: 0,
+            host_ended_ns: 1,
+        }
     }
 
     fn log(directory: &Path) -> CellLog {

@@ -4,7 +4,7 @@
 use crate::RunnerError;
 use crate::run::Runner;
 use weigh_model::{Conclusion, ConclusionReason, FinishReason, Record};
-use weigh_stats::{Due, Options, collect, conclusions};
+use weigh_stats::{DueWorkload, Options, collect, conclusions};
 
 impl Runner<'_> {
     /// Records what a look at these workloads concludes, each given with its number of units that
@@ -13,9 +13,12 @@ impl Runner<'_> {
         let plan = self.plan;
         let collected = collect(plan, self.journal.records());
         let options = Options::for_run(plan, &collected);
-        let at_look: Vec<Due<'_>> = due
+        let at_look: Vec<DueWorkload<'_>> = due
             .iter()
-            .map(|(workload, blocks)| Due { workload: &plan.workloads[*workload].id, blocks: *blocks })
+            .map(|(workload, blocks)| DueWorkload {
+                workload: &plan.workloads[*workload].id,
+                blocks: *blocks,
+            })
             .collect();
         let is_measured = |workload: &str, environment: &str| self.is_measured(workload, environment);
         let found = conclusions(&collected.comparisons, &options, target, &at_look, &is_measured);

@@ -69,7 +69,7 @@ pub struct Difference {
 
 /// The result of a comparison. No key is in two of the parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct ParityResult {
     /// Keys that differ, or that one side did not report, and why that is intended.
     pub intended: BTreeMap<String, String>,
     /// Differences that the user allowed by name.
@@ -79,8 +79,8 @@ pub struct Compared {
 }
 
 /// Compares a guest with the baseline's guest.
-pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> Compared {
-    let mut compared = Compared::default();
+pub fn compare(baseline: Side<'_>, other: Side<'_>, allowed: &[String]) -> ParityResult {
+    let mut compared = ParityResult::default();
     let keys: BTreeSet<&String> = baseline.facts.keys().chain(other.facts.keys()).collect();
     let same_kernel = baseline.facts.get("kernel") == other.facts.get("kernel");
     for key in keys {
@@ -323,7 +323,7 @@ mod tests {
         #[test]
         fn nothing_differs_from_itself(facts in some_facts()) {
             let side = Side { facts: &facts, implies: &[] };
-            prop_assert_eq!(compare(side, side, &[]), Compared::default());
+            prop_assert_eq!(compare(side, side, &[]), ParityResult::default());
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::{RunnerError, UnequalEnvironment};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use weigh_model::{
-    Event, Exclusion, FailureKind, Headroom, Iteration, Paced, Record, StartPlan, TrialFailure, WorkloadPlan,
+    Event, Exclusion, FailureKind, Headroom, Iteration, OpenLoopRate, Record, StartPlan, TrialFailure,
+    WorkloadPlan,
 };
 use weigh_observe::CountCalls;
 
@@ -390,7 +391,7 @@ impl Runner<'_> {
         for (workload, plan) in self.plan.workloads.iter().enumerate() {
             let pace = plan.staging.server.as_ref().and_then(|server| server.pace.as_ref());
             let Some(pace) = pace.filter(|_| self.seeks_pace(workload)) else { continue };
-            let mut paced = Paced {
+            let mut paced = OpenLoopRate {
                 workload: plan.id.clone(),
                 operation: String::new(),
                 share: pace.share,

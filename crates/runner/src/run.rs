@@ -391,7 +391,7 @@ impl<'a> Runner<'a> {
     /// Excludes cells whose failures exceed the limit. It does this at the start of a block, so
     /// that each block follows one rule.
     fn give_up_hopeless_cells(&mut self, block: u32) -> Result<(), RunnerError> {
-        for (environment, workload, failure) in self.journal.history().hopeless() {
+        for (environment, workload, failure) in self.journal.history().cells_to_give_up() {
             let environment = self.plan.environments[environment].name.clone();
             let workload = self.plan.workloads[workload].id.clone();
             let message = format!(

@@ -39,7 +39,7 @@ use weigh_images::Root;
 use weigh_model::{
     ClockState, EnvironmentSpec, FailureKind, Iteration, ServerPlan, Staging, Transport, WorkloadPlan,
 };
-use weigh_platforms::{Capabilities, Completed, Guest, Host, Session};
+use weigh_platforms::{Capabilities, CompletedCommand, Guest, Host, Session};
 
 /// How often a server is started on other ports because another program has taken its ports.
 const TRIES: u32 = 3;
@@ -145,7 +145,7 @@ impl ServerWorkload<'_> {
         guest: &mut dyn Guest,
         input: &TrialInput,
         watch: Option<&mut Watch<'_>>,
-    ) -> Result<(Iteration, Completed), Failure> {
+    ) -> Result<(Iteration, CompletedCommand), Failure> {
         let seeks = self.server.pace.is_some() && self.rate_per_s.is_none();
         let served = if seeks { Served::Saturated } else { Served::Server };
         self.with_server(guest, input, served, |loader, outside| outside.once_staged(loader.session(), watch))
@@ -235,7 +235,7 @@ impl ServerWorkload<'_> {
                 .map_err(|failure| loader.own(failure));
             server.end(guest.session(), outcome)
         });
-        let outcome = inside.torn_down(guest.session(), outcome);
+        let outcome = inside.tear_down(guest.session(), outcome);
         let ended = loader.end();
         outcome.and_then(|value| ended.map(|()| value))
     }

@@ -7,7 +7,7 @@ mod watch;
 pub(crate) use failure::{Failure, describe};
 pub(crate) use watch::Watch;
 
-use crate::clock::Timed;
+use crate::clock::CommandTimes;
 use crate::guest_clock::GuestClock;
 use crate::logs::CellLog;
 use crate::neighbours::work::StopToken;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use weigh_model::{ClockCheck, ClockState, Extraction, FailureKind, Iteration, Observed, WorkloadPlan};
-use weigh_platforms::{Completed, RunOptions, Session, SessionError};
+use weigh_platforms::{CompletedCommand, RunOptions, Session, SessionError};
 use weigh_protocol::{COMMAND_PATH, Command, Input, Status};
 use weigh_workloads::{Ended, RawResult, Resources, extract};
 
@@ -187,7 +187,7 @@ impl<'a> WorkloadCommands<'a> {
         let mut progress = Progress::default();
         let outcome = self.set_up(context.session);
         let outcome = outcome.and_then(|()| self.try_trial(&mut context, &mut progress));
-        let outcome = self.torn_down(context.session, outcome);
+        let outcome = self.tear_down(context.session, outcome);
         TrialResult { outcome, progress }
     }
 
@@ -207,7 +207,7 @@ impl<'a> WorkloadCommands<'a> {
 
     /// Runs the tear-down after the last run of a trial, whatever its outcome, because the guest
     /// goes on to other workloads.
-    pub(crate) fn torn_down<R>(
+    pub(crate) fn tear_down<R>(
         &self,
         session: &mut Session,
         outcome: Result<R, Failure>,
@@ -224,9 +224,9 @@ impl<'a> WorkloadCommands<'a> {
         &self,
         session: &mut Session,
         watch: Option<&mut Watch<'_>>,
-    ) -> Result<(Iteration, Completed), Failure> {
+    ) -> Result<(Iteration, CompletedCommand), Failure> {
         let outcome = self.set_up(session).and_then(|()| self.run_iteration(session, watch));
-        self.torn_down(session, outcome)
+        self.tear_down(session, outcome)
     }
 
     fn try_trial(
@@ -242,7 +242,7 @@ impl<'a> WorkloadCommands<'a> {
         }
         progress.warm = true;
         let mut iterations = self.iterations(context, progress)?;
-        let runs: Vec<Timed> = iterations.iter().map(timed).collect();
+        let runs: Vec<CommandTimes> = iterations.iter().map(timed).collect();
         let whose = clock;
         let clock = clock.check(context.session, start, &runs).map_err(|error| Failure::lost(&error))?;
         if clock.is_some_and(|clock| clock.state == ClockState::Bracket) && whose != GuestClock::HostTimed {
@@ -294,7 +294,7 @@ impl<'a> WorkloadCommands<'a> {
         &self,
         session: &mut Session,
         watch: Option<&mut Watch<'_>>,
-    ) -> Result<(Iteration, Completed), Failure> {
+    ) -> Result<(Iteration, CompletedCommand), Failure> {
         if let Some(prepare) = &self.prepare {
             self.run_unread(session, prepare, self.deadline)
                 .map_err(|failure| failure.during("the preparation"))?;
@@ -336,7 +336,7 @@ impl<'a> WorkloadCommands<'a> {
         &self,
         session: &mut Session,
         watch: Option<&mut Watch<'_>>,
-    ) -> Result<(Iteration, Completed), Failure> {
+    ) -> Result<(Iteration, CompletedCommand), Failure> {
         let Some(watch) = watch else { return self.measured(session) };
         watch.begin(session);
         let measured = self.measured(session);
@@ -344,18 +344,24 @@ impl<'a> WorkloadCommands<'a> {
         measured
     }
 
-    fn measured(&self, session: &mut Session) -> Result<(Iteration, Completed), Failure> {
+    fn measured(&self, session: &mut Session) -> Result<(Iteration, CompletedCommand), Failure> {
         let completed = self.execute(session, &self.command, self.deadline)?;
         self.iteration_of(completed)
     }
 
     /// Reads the result of a command that has ended.
-    pub(crate) fn iteration_of(&self, completed: Completed) -> Result<(Iteration, Completed), Failure> {
+    pub(crate) fn iteration_of(
+        &self,
+        completed: CompletedCommand,
+    ) -> Result<(Iteration, CompletedCommand), Failure> {
         read(self.workload, completed)
     }
 
     /// The same without its metrics, if they are taken otherwise.
-    pub(crate) fn checked(&self, completed: Completed) -> Result<(Iteration, Completed), Failure> {
+    pub(crate) fn checked(
+        &self,
+        completed: CompletedCommand,
+    ) -> Result<(Iteration, CompletedCommand), Failure> {
         read(&WorkloadPlan { metrics: Vec::new(), ..self.workload.clone() }, completed)
     }
 
@@ -369,7 +375,7 @@ impl<'a> WorkloadCommands<'a> {
         session: &mut Session,
         command: &Command,
         deadline: Duration,
-    ) -> Result<Completed, Failure> {
+    ) -> Result<CompletedCommand, Failure> {
         let ended = match self.stop {
             Some(stop) => stop.run(session, command, deadline),
             None => session.run(command, RunOptions::within(deadline)),
@@ -396,7 +402,10 @@ impl<'a> WorkloadCommands<'a> {
 }
 
 /// Reads what a command printed and used.
-fn read(workload: &WorkloadPlan, completed: Completed) -> Result<(Iteration, Completed), Failure> {
+fn read(
+    workload: &WorkloadPlan,
+    completed: CompletedCommand,
+) -> Result<(Iteration, CompletedCommand), Failure> {
     let resources = completed.end.resources;
     let result = RawResult {
         status: match completed.end.status {
@@ -438,8 +447,8 @@ fn read(workload: &WorkloadPlan, completed: Completed) -> Result<(Iteration, Com
 }
 
 /// The durations of a run on all clocks that timed it.
-pub(crate) fn timed(iteration: &Iteration) -> Timed {
-    Timed {
+pub(crate) fn timed(iteration: &Iteration) -> CommandTimes {
+    CommandTimes {
         bracket_ns: iteration.host_ended_ns.saturating_sub(iteration.host_started_ns),
         guest_ns: iteration.guest_duration_ns,
         tool_ns: iteration.tool_duration_ns,

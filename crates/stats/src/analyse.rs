@@ -4,7 +4,7 @@ use crate::analysis::{
     Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options, Pairing,
     Verdict,
 };
-use crate::collect::Concluded;
+use crate::collect::ConcludedCell;
 use crate::estimate::{Estimate, TAIL, count, unseen_mode_bound};
 use crate::interval::Interval;
 use crate::quantum::Rounding;
@@ -210,7 +210,7 @@ fn measure_comparison(
 }
 
 /// Returns the baseline's series up to the look that concluded another environment.
-fn until(baseline: &Series, concluded: &Concluded, metric: &str) -> Series {
+fn until(baseline: &Series, concluded: &ConcludedCell, metric: &str) -> Series {
     let before = |block: Option<u32>| block.is_none_or(|block| block < concluded.from_block);
     Series {
         observations: baseline.observations.iter().copied().filter(|o| before(o.block)).collect(),

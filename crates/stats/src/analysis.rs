@@ -1,7 +1,7 @@
 //! The result of an analysis, as data only.
 
 use crate::circumstances::charge::CHARGED_CPU;
-use crate::collect::{Collected, Concluded};
+use crate::collect::{ConcludedCell, RunData};
 use crate::interval::Interval;
 use crate::proportion::proportion;
 use crate::sequential::SequentialLook;
@@ -64,14 +64,14 @@ pub struct Options {
     /// The limits by which looks decide, instead of verdicts, if a gate compares two builds.
     #[serde(default)]
     pub gate: Option<GateLimits>,
-    /// The cells that looks concluded, as [`Collected::concluded`].
+    /// The cells that looks concluded, as [`RunData::concluded`].
     #[serde(default)]
-    pub concluded: Vec<Concluded>,
+    pub concluded: Vec<ConcludedCell>,
     /// Whether a value in seconds is one timed interval, so that one below 1 ms is worth a warning.
     /// True for samples measured elsewhere; false for the samples of a run, where a value may be an
     /// average over many operations and [`crate::collect()`] looks at what was timed.
     pub values_are_intervals: bool,
-    /// The flags that the records give to cells, as [`Collected::flags`].
+    /// The flags that the records give to cells, as [`RunData::flags`].
     #[serde(default)]
     pub flags: Vec<CellFlag>,
 }
@@ -155,18 +155,18 @@ impl Options {
 
     /// Options for the samples of a run, with the flags and conclusions of its records, and with
     /// the workloads that these show to be finished.
-    pub fn for_run(plan: &Plan, collected: &Collected) -> Self {
+    pub fn for_run(plan: &Plan, collected: &RunData) -> Self {
         Self { finished: finished_workloads(plan, collected), ..Self::for_records(plan, collected) }
     }
 
     /// Options for the samples of a run, with the flags and conclusions of its records.
-    pub(crate) fn for_records(plan: &Plan, collected: &Collected) -> Self {
+    pub(crate) fn for_records(plan: &Plan, collected: &RunData) -> Self {
         let (flags, concluded) = (collected.flags.clone(), collected.concluded.clone());
         Self { flags, concluded, ..Self::for_plan(plan) }
     }
 
     /// The conclusion of a cell, if a look concluded it.
-    pub(crate) fn concluded(&self, workload: &str, environment: &str) -> Option<&Concluded> {
+    pub(crate) fn concluded(&self, workload: &str, environment: &str) -> Option<&ConcludedCell> {
         self.concluded.iter().find(|one| one.workload == workload && one.environment == environment)
     }
 

@@ -15,7 +15,9 @@ use crate::Interval;
 use crate::spread::{BetterInvestment, Spread, UnitTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, Paced, Surface, Trial};
+use weigh_model::{
+    ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, OpenLoopRate, Surface, Trial,
+};
 
 /// The circumstances of the trials that count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -196,7 +198,7 @@ pub struct LoaderSummary {
     pub reached_per_s: Option<f64>,
     /// The rate of requests, if the pilot chose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paced: Option<Paced>,
+    pub paced: Option<OpenLoopRate>,
 }
 
 /// Equal pages of the guests of a cell, over the scans of all trials that count.

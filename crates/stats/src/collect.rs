@@ -18,13 +18,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use value::rate_alone;
 use weigh_model::{
-    Comparison, Conclusion, Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, MetricSpec, Outcome,
-    Paced, Plan, Record, Slicing, Surface, Trial, TrialFailure, VoidUnit, WorkloadPlan,
+    Comparison, Conclusion, Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, MetricSpec,
+    OpenLoopRate, Outcome, Plan, Record, Slicing, Surface, Trial, TrialFailure, VoidUnit, WorkloadPlan,
 };
 
 /// The comparisons and circumstances that the records of a run give.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Collected {
+pub struct RunData {
     /// One comparison per workload and metric, in the order of the plan, each with a series per
     /// environment; after the metrics of a workload its charged CPU time per operation, where
     /// trials were observed.
@@ -47,14 +47,14 @@ pub struct Collected {
     pub circumstances: Circumstances,
     /// Cells that a look of a group-sequential run concluded, for [`crate::Options::for_run`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub concluded: Vec<Concluded>,
+    pub concluded: Vec<ConcludedCell>,
     /// The flags that the records give to cells, for [`crate::Options::for_run`].
     pub flags: Vec<CellFlag>,
     /// Warnings to the reader, each with what to do next.
     pub warnings: Vec<Warning>,
 }
 
-impl Collected {
+impl RunData {
     /// Whether a cell is not measured any more because of failures.
     pub(crate) fn is_excluded(&self, environment: &str, workload: &str) -> bool {
         let is_it = |f: &Failure| f.excluded && f.environment == environment && f.workload == workload;
@@ -64,7 +64,7 @@ impl Collected {
 
 /// A cell that a look concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Concluded {
+pub struct ConcludedCell {
     /// Environment name.
     pub environment: String,
     /// Workload id.
@@ -115,7 +115,7 @@ struct Unit<'a> {
 ///   merged histograms, and are never samples of their own.
 /// - A failed trial is counted and removes its pair only. A trial that ended well but lacks a
 ///   metric has failed for that metric.
-pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
+pub fn collect(plan: &Plan, records: &[Record]) -> RunData {
     let mut collector = Collector::new(plan, records);
     let mut completed = Vec::new();
     for workload in &plan.workloads {
@@ -135,7 +135,7 @@ pub fn collect(plan: &Plan, records: &[Record]) -> Collected {
     collector.look_at_the_whole_run();
     let Collector { collected, instances, concluded, .. } = collector;
     let instances = instances.into_iter().map(|(name, seen)| (name.to_string(), count(seen.len())));
-    Collected {
+    RunData {
         blocks_done: completed.into_iter().min().unwrap_or(0),
         instances: instances.collect(),
         concluded: concluded.into_values().collect(),
@@ -157,18 +157,18 @@ struct Collector<'a> {
     excluded: HashMap<(&'a str, &'a str), u32>,
     /// The look that concluded a cell, by environment and workload. A new length of the slices of a
     /// workload takes its conclusions back with its units.
-    concluded: BTreeMap<(&'a str, &'a str), Concluded>,
+    concluded: BTreeMap<(&'a str, &'a str), ConcludedCell>,
     instances: BTreeMap<&'a str, HashSet<u64>>,
     facts: Vec<&'a InstanceFacts>,
     headroom: Vec<&'a Headroom>,
-    paces: Vec<&'a Paced>,
+    paces: Vec<&'a OpenLoopRate>,
     slicing: Vec<&'a Slicing>,
     /// The time from the last trial of a block to the first of the next.
     between_blocks_s: f64,
     /// Trials that count, of all workloads.
     counting: Vec<&'a Trial>,
     /// The result so far.
-    collected: Collected,
+    collected: RunData,
 }
 
 impl<'a> Collector<'a> {
@@ -185,7 +185,7 @@ impl<'a> Collector<'a> {
             slicing: Vec::new(),
             between_blocks_s: spread::between_blocks_s(records),
             counting: Vec::new(),
-            collected: Collected::default(),
+            collected: RunData::default(),
         };
         let environments: HashSet<&str> = plan.environments.iter().map(|e| e.name.as_str()).collect();
         let workloads: HashSet<&str> = plan.workloads.iter().map(|w| w.id.as_str()).collect();
@@ -248,7 +248,7 @@ impl<'a> Collector<'a> {
 
     fn conclude(&mut self, conclusion: &'a Conclusion) {
         let Conclusion { environment, workload, from_block, blocks, reason: _ } = conclusion;
-        self.concluded.entry((environment.as_str(), workload.as_str())).or_insert_with(|| Concluded {
+        self.concluded.entry((environment.as_str(), workload.as_str())).or_insert_with(|| ConcludedCell {
             environment: environment.clone(),
             workload: workload.clone(),
             from_block: *from_block,
@@ -489,7 +489,7 @@ impl<'a> Collector<'a> {
     fn look_at_the_whole_run(&mut self) {
         let plan = self.plan;
         self.counting.sort_by_key(|trial| (trial.sequence, trial.block));
-        let Collected { circumstances, warnings, .. } = &mut self.collected;
+        let RunData { circumstances, warnings, .. } = &mut self.collected;
         let place = |surface: &Surface| {
             let workload = plan.workloads.iter().position(|w| w.id == surface.workload);
             (workload, plan.environments.iter().position(|e| e.name == surface.environment))

@@ -100,7 +100,7 @@ pub use circumstances::{
     LatencySummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell, SlicedCourse, SlicedUnit,
     SpreadParts, SpreadSummary,
 };
-pub use collect::{Collected, Concluded, Failure, collect};
+pub use collect::{ConcludedCell, Failure, RunData, collect};
 pub use compare::{ComparedRun, compare_runs};
 pub use course::{Change, Course, Moment, courses};
 pub use gate::{GATE_FEWEST_BLOCKS, GateOutcome, gate, gate_of_builds};
@@ -108,7 +108,7 @@ pub use grade::{ALIKE, Aspect, Bound, FEWEST_FOR_SPREAD, FamilySize, Grade, Rati
 pub use history::{Rise, Shift, level_since, rise, shifts};
 pub use interval::Interval;
 pub use limit::{Limit, limits};
-pub use look::{Due, conclusions};
+pub use look::{DueWorkload, conclusions};
 pub use neighbours::RunFacts;
 pub use neighbours::degradation::{Degradation, DegradationStep, Knee, degradations};
 pub use neighbours::isolation::{Isolation, Reference, isolations};

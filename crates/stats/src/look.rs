@@ -4,7 +4,7 @@ use crate::analyse::analyse;
 use crate::analysis::{
     Analysis, Cell, EQUIVALENT_FEWEST_BLOCKS, LEVEL_DIFFERENCE, LEVEL_EQUIVALENCE, Options,
 };
-use crate::collect::Concluded;
+use crate::collect::ConcludedCell;
 use crate::gate;
 use crate::stop::precise_enough;
 use crate::{Interval, holm};
@@ -13,7 +13,7 @@ use weigh_model::{Comparison, ConclusionReason};
 
 /// A workload that is due for a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due<'a> {
+pub struct DueWorkload<'a> {
     /// Workload id.
     pub workload: &'a str,
     /// The number of its units that count.
@@ -41,7 +41,7 @@ pub fn conclusions<'a>(
     comparisons: &'a [Comparison],
     options: &Options,
     target: f64,
-    due: &[Due<'_>],
+    due: &[DueWorkload<'_>],
     is_measured: &dyn Fn(&str, &str) -> bool,
 ) -> Vec<(Arm<'a>, ConclusionReason)> {
     let Some(looks) = options.looks else { return Vec::new() };
@@ -76,7 +76,7 @@ pub fn conclusions<'a>(
     let decided = decided_arms(&analysis, options, arms.clone(), &waits_for);
     let mut found: Vec<(Arm<'a>, ConclusionReason)> =
         decided.iter().map(|arm| (*arm, ConclusionReason::Decided)).collect();
-    for Due { workload, blocks } in due {
+    for DueWorkload { workload, blocks } in due {
         let left = || arms.iter().filter(|arm| arm.0 == *workload && !decided.contains(*arm));
         if let Some(limits) = &options.gate {
             let shown = decided_cells(&analysis, options, &arms);
@@ -108,13 +108,13 @@ fn arm_of(cell: &Cell) -> Arm<'_> {
 }
 
 /// Treats an arm as if it got no further blocks.
-fn of_all_blocks(comparisons: &[Comparison], options: &Options, arm: Arm<'_>, blocks: u32) -> Concluded {
+fn of_all_blocks(comparisons: &[Comparison], options: &Options, arm: Arm<'_>, blocks: u32) -> ConcludedCell {
     let of_workload = comparisons.iter().filter(|comparison| comparison.workload == arm.0);
     let failed = |comparison: &Comparison| {
         let baseline = comparison.series.iter().find(|series| series.environment == options.baseline)?;
         Some((comparison.metric.name.clone(), baseline.failed))
     };
-    Concluded {
+    ConcludedCell {
         workload: arm.0.into(),
         environment: arm.1.into(),
         from_block: u32::MAX,

@@ -11,7 +11,7 @@ pub(crate) mod isolation;
 pub(crate) mod sum;
 
 use crate::analysis::{CellFlag, Flag};
-use crate::collect::{Collected, Failure};
+use crate::collect::{Failure, RunData};
 use crate::estimate::Estimate;
 use crate::interval::Interval;
 use crate::rank;
@@ -31,7 +31,7 @@ pub struct RunFacts<'a> {
 
 impl<'a> RunFacts<'a> {
     /// The facts of a run. The CPUs are those that its plan confines guests to.
-    pub fn of_run(plan: &Plan, collected: &'a Collected) -> Self {
+    pub fn of_run(plan: &Plan, collected: &'a RunData) -> Self {
         let cpus = u32::try_from(plan.guest.cpus.len()).ok().filter(|cpus| *cpus > 0);
         Self { cpus, flags: &collected.flags, failures: &collected.failures }
     }

@@ -2,7 +2,7 @@
 
 use crate::analyse::{analyse, units};
 use crate::analysis::{Cell, Flag, Options, Verdict};
-use crate::collect::Collected;
+use crate::collect::RunData;
 use std::collections::BTreeSet;
 use weigh_model::{Effort, Plan};
 
@@ -35,7 +35,7 @@ fn is_waited_for(cell: &Cell) -> bool {
 /// A cell that is no longer measured, or whose baseline is not, cannot become more precise; one that
 /// cannot be judged gets no verdict, however precise it is. The run does not wait for these, and a
 /// workload with only such cells is precise enough.
-pub fn precise_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
+pub fn precise_workloads(plan: &Plan, collected: &RunData) -> BTreeSet<String> {
     let Effort::Precision { target, .. } = plan.effort else { return BTreeSet::new() };
     // The intervals are those of a run that ends here. A single instance prevents every verdict, but
     // is no reason for less precision.
@@ -58,7 +58,7 @@ pub fn precise_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String>
 
 /// The workloads that get no further units: no environment can run them any more, or they are
 /// precise at a look of a run to a precision.
-pub(crate) fn finished_workloads(plan: &Plan, collected: &Collected) -> BTreeSet<String> {
+pub(crate) fn finished_workloads(plan: &Plan, collected: &RunData) -> BTreeSet<String> {
     let is_given_up = |id: &str| plan.environments.iter().all(|e| collected.is_excluded(&e.name, id));
     let units = units(&collected.comparisons);
     let is_look = |id: &str| match (plan.effort, units.get(id)) {

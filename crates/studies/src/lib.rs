@@ -37,9 +37,9 @@ pub use file::read_study;
 pub use from_runs::{FromRunsError, Header, RunSource, study_file};
 pub use library::{FoundExperiment, Library, UnknownExperiment, library};
 pub use overhead::PublishedOverhead;
-pub use reanalyse::{LogError, Reanalysed, reanalyse};
+pub use reanalyse::{LogError, ReanalysisResult, reanalyse};
 pub use redraw::report_of_directory;
 pub use study::{
     Arm, Claim, Command, Experiment, Form, Measurand, Measure, Origin, Place, Published, PublishedValue,
-    Quantity, Reach, Reanalyse, Replacement, Spread, Statistic, Study, View,
+    Quantity, RawLogSource, Reach, Replacement, Spread, Statistic, Study, View,
 };

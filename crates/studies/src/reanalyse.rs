@@ -6,7 +6,7 @@
 use crate::columns::{Column, ColumnChoice};
 use crate::directory::ExperimentState;
 use crate::redraw::ExperimentRun;
-use crate::study::{Arm, Experiment, Measurand, Origin, Quantity, Reanalyse, Study};
+use crate::study::{Arm, Experiment, Measurand, Origin, Quantity, RawLogSource, Study};
 use crate::values::number;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use weigh_workloads::parsers::{LogFault, LoggedRun, is_in, log_unit, logged_runs
 const LARGEST_BYTES: u64 = 256 << 20;
 
 /// The result of reanalysing the logs of a study.
-pub struct Reanalysed {
+pub struct ReanalysisResult {
     /// The report, in the form of a measured study's.
     pub report: StudyReport,
     /// Logs that cannot be used. The report lacks their values and nothing else.
@@ -43,7 +43,7 @@ pub struct LogError {
 }
 
 /// Reads the logs of these experiments below `directory` and analyses them.
-pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Reanalysed {
+pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> ReanalysisResult {
     let mut damaged = Vec::new();
     let asked = study.experiments.iter().filter(|one| names.contains(&one.name.as_str()));
     let experiments: Vec<ExperimentReport> =
@@ -54,7 +54,7 @@ pub fn reanalyse(study: &Study, names: &[&str], directory: &Path) -> Reanalysed 
         raw_logs: Some(directory.display().to_string()),
         ..study.report(experiments)
     };
-    Reanalysed { report, damaged }
+    ReanalysisResult { report, damaged }
 }
 
 fn warnings(damaged: &[LogError]) -> Vec<String> {
@@ -296,7 +296,7 @@ enum FileError {
 
 /// The counted runs of one file.
 fn of_file(
-    named: &Reanalyse,
+    named: &RawLogSource,
     quantity: &Quantity,
     arm: &str,
     directory: &Path,
@@ -381,7 +381,7 @@ fn by_point(
 }
 
 /// The source of an arm's values, and their number if the study states another.
-fn of_runs(named: &Reanalyse, arm: &str, values: &Values) -> Vec<String> {
+fn of_runs(named: &RawLogSource, arm: &str, values: &Values) -> Vec<String> {
     let Ok(values) = values else { return Vec::new() };
     let counts: BTreeSet<usize> = values.values().map(Vec::len).collect();
     let (Some(fewest), Some(most)) = (counts.first(), counts.last()) else { return Vec::new() };

@@ -54,7 +54,7 @@ pub struct Experiment {
     /// Its tables and figures.
     pub views: Vec<View>,
     /// Where the raw numbers are in the study's logs, if it published any.
-    pub reanalyse: Vec<Reanalyse>,
+    pub reanalyse: Vec<RawLogSource>,
 }
 
 /// The command of `weigh` that measures an experiment, without the options that `weigh study` adds:
@@ -373,7 +373,7 @@ pub struct Claim {
 /// The place of the raw numbers of one quantity in the logs of the study. Users have the logs; this
 /// project does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reanalyse {
+pub struct RawLogSource {
     /// Identifier of the quantity.
     pub quantity: String,
     /// The parser that reads the logs.
@@ -396,7 +396,7 @@ pub struct Reanalyse {
     pub note: Option<String>,
 }
 
-impl Reanalyse {
+impl RawLogSource {
     /// The name in the log of the runs of an arm that count.
     pub fn section_of(&self, arm: &str) -> Option<&str> {
         self.sections.get(arm).or(self.section.as_ref()).map(String::as_str)

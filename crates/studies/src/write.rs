@@ -1,7 +1,7 @@
 //! Writing a study as the text of one file.
 
 use crate::study::{
-    Arm, Claim, Experiment, Measure, Origin, Place, Published, Quantity, Reanalyse, Replacement, Spread,
+    Arm, Claim, Experiment, Measure, Origin, Place, Published, Quantity, RawLogSource, Replacement, Spread,
     Statistic, Study, View,
 };
 use serde::Serialize;
@@ -192,7 +192,7 @@ impl View {
     }
 }
 
-impl Reanalyse {
+impl RawLogSource {
     fn write(&self, out: &mut Writer) {
         out.header("[[experiment.reanalyse]]");
         out.line("quantity", &self.quantity);

@@ -109,7 +109,7 @@ pub enum Command {
     /// List platforms, workloads or studies; `weigh image list` lists images
     List {
         /// What to list
-        what: Listed,
+        what: ListTopic,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -263,7 +263,7 @@ pub struct JsonArg {
 
 /// What `list` lists.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Listed {
+pub enum ListTopic {
     /// Platforms with their keys
     Platforms,
     /// Workloads with their parameters and metrics

@@ -89,7 +89,7 @@ impl HostSession {
 /// As [`HostSession::close`].
 pub fn close_ledger(ledger: &Ledger) -> Result<(), Failure> {
     let closed = ledger.close(&Undoers).map_err(ledger_failure);
-    for (change, reason) in ledger.left() {
+    for (change, reason) in ledger.left_in_place() {
         ui::note(&format!("note: kept {change}: {reason}"));
     }
     closed

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan};
 use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
-    Collected, ComparedRun, Failure as Failed, Limit, Notice, Options, RunEstimates, RunFacts, analyse,
+    ComparedRun, Failure as Failed, Limit, Notice, Options, RunData, RunEstimates, RunFacts, analyse,
     compare_runs, degradations, isolations, limits, sums,
 };
 use weigh_store::RunDirectory;
@@ -176,7 +176,7 @@ struct Opened {
     path: PathBuf,
     machine: String,
     estimates: RunEstimates,
-    collected: Collected,
+    collected: RunData,
     options: Options,
     recovered: Option<String>,
 }

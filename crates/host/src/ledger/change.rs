@@ -140,7 +140,7 @@ impl UndoError {
 
 /// The outcome of a change that need not be undone again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Undone {
+pub enum UndoOutcome {
     /// The host is as it was before.
     Restored,
     /// The change stays, for this reason: somebody else has since changed it or come to need it.
@@ -159,7 +159,7 @@ pub trait PlatformUndo {
         what: &str,
         id: &str,
         detail: &serde_json::Value,
-    ) -> Result<Undone, UndoError>;
+    ) -> Result<UndoOutcome, UndoError>;
 }
 
 /// Refuses to undo, for ledgers that hold no change of a platform.
@@ -167,7 +167,13 @@ pub trait PlatformUndo {
 pub struct NoPlatforms;
 
 impl PlatformUndo for NoPlatforms {
-    fn undo(&self, platform: &str, _: &str, _: &str, _: &serde_json::Value) -> Result<Undone, UndoError> {
+    fn undo(
+        &self,
+        platform: &str,
+        _: &str,
+        _: &str,
+        _: &serde_json::Value,
+    ) -> Result<UndoOutcome, UndoError> {
         Err(UndoError::Platform(format!("there is no platform {platform} here").into()))
     }
 }
@@ -220,7 +226,11 @@ impl Change {
     /// Undoes the change, if it was made. `this_boot` says whether it was certainly recorded since
     /// the host booted. Processes and settings of an earlier boot are left alone: they no longer
     /// exist, or somebody else has set them since.
-    pub(super) fn undo(&self, platforms: &dyn PlatformUndo, this_boot: bool) -> Result<Undone, UndoError> {
+    pub(super) fn undo(
+        &self,
+        platforms: &dyn PlatformUndo,
+        this_boot: bool,
+    ) -> Result<UndoOutcome, UndoError> {
         match self {
             Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
             Self::File { path } => {
@@ -243,7 +253,7 @@ impl Change {
                 return platforms.undo(platform, what, id, detail);
             }
         }
-        .map(|()| Undone::Restored)
+        .map(|()| UndoOutcome::Restored)
     }
 }
 
@@ -284,9 +294,9 @@ fn check_subtree_control(file: &Path) -> Result<(), UndoError> {
     }
 }
 
-fn undo_subtree_control(file: &Path, added: &[String]) -> Result<Undone, UndoError> {
+fn undo_subtree_control(file: &Path, added: &[String]) -> Result<UndoOutcome, UndoError> {
     let enabled = match std::fs::read_to_string(file) {
-        Err(error) if is_absent(&error) => return Ok(Undone::Restored),
+        Err(error) if is_absent(&error) => return Ok(UndoOutcome::Restored),
         read => read.map_err(UndoError::io("read", file))?,
     };
     let mut limited = Vec::new();
@@ -303,7 +313,7 @@ fn undo_subtree_control(file: &Path, added: &[String]) -> Result<Undone, UndoErr
             written => written.map_err(UndoError::io("write", file))?,
         }
     }
-    Ok(if limited.is_empty() { Undone::Restored } else { Undone::Left(limited.join("; ")) })
+    Ok(if limited.is_empty() { UndoOutcome::Restored } else { UndoOutcome::Left(limited.join("; ")) })
 }
 
 /// A limit that another program has set by a controller, in a group beside those of weighbridge.

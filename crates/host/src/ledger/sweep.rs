@@ -1,7 +1,7 @@
 //! Undoing the changes of dead runs.
 
 use super::file::{Line, parse};
-use super::{Change, LedgerError, PlatformUndo, STAGING, UndoError, Undone};
+use super::{Change, LedgerError, PlatformUndo, STAGING, UndoError, UndoOutcome};
 use crate::lock::{Opened, open_existing};
 use crate::private::{open_durable, read_regular};
 use crate::state::StateDirectory;
@@ -139,8 +139,8 @@ fn sweep_one(
                 // On a full disk the undo may have to be repeated, as in `Ledger::close`.
                 let _ = file.write_all(&line);
                 match undone {
-                    Undone::Restored => result.undone.push(change),
-                    Undone::Left(reason) => result.left.push((change, reason)),
+                    UndoOutcome::Restored => result.undone.push(change),
+                    UndoOutcome::Left(reason) => result.left.push((change, reason)),
                 }
             }
             Err(error) => {
@@ -167,7 +167,7 @@ fn sweep_one(
 
 /// What runs have changed on this host and not yet undone.
 #[derive(Debug, Default)]
-pub struct Pending {
+pub struct PendingChanges {
     /// The changes run by run, oldest first, including those of live runs.
     pub runs: Vec<(String, Vec<Change>)>,
     /// Ledgers that cannot be read, and why.
@@ -178,8 +178,8 @@ pub struct Pending {
 ///
 /// # Errors
 /// The same as [`sweep`].
-pub fn pending(state: &StateDirectory) -> Result<Pending, LedgerError> {
-    let mut pending = Pending::default();
+pub fn pending(state: &StateDirectory) -> Result<PendingChanges, LedgerError> {
+    let mut pending = PendingChanges::default();
     for (run, path) in ledgers(state)? {
         match read_regular(&path) {
             Ok(text) => {

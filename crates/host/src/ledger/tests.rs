@@ -42,12 +42,12 @@ fn dead(ids: &[&str]) -> (tempfile::TempDir, StateDirectory, PathBuf) {
 struct Recorder(RefCell<Vec<String>>);
 
 impl PlatformUndo for Recorder {
-    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<Undone, UndoError> {
+    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<UndoOutcome, UndoError> {
         self.0.borrow_mut().push(id.into());
         match id {
             _ if id.starts_with("stuck") => Err(UndoError::Platform("it is stuck".into())),
-            _ if id.starts_with("taken") => Ok(Undone::Left("somebody has it".into())),
-            _ => Ok(Undone::Restored),
+            _ if id.starts_with("taken") => Ok(UndoOutcome::Left("somebody has it".into())),
+            _ => Ok(UndoOutcome::Restored),
         }
     }
 }
@@ -262,7 +262,7 @@ fn changes_that_others_took_over_are_left_and_reported() {
     let recorder = Recorder::default();
     ledger.close(&recorder).unwrap();
     let reason = |id| (of_platform(id), "somebody has it".to_string());
-    assert_eq!(ledger.left(), [reason("taken again"), reason("taken")]);
+    assert_eq!(ledger.left_in_place(), [reason("taken again"), reason("taken")]);
     assert!(!state.path().exists(), "it is in no ledger any more");
     let (_base, state, _path) = dead(&["taken"]);
     let sweep = sweep_dead(&state, &recorder).unwrap();
@@ -336,7 +336,7 @@ fn settings_of_an_earlier_boot_are_not_set_back() {
     let change = Change::SubtreeControl { file: file.clone(), added: vec!["cpu".into()] };
     for (this_boot, then) in [(false, "cpu memory"), (true, "-cpu")] {
         fs::write(&file, "cpu memory").unwrap();
-        assert_eq!(change.undo(&NoPlatforms, this_boot).unwrap(), Undone::Restored);
+        assert_eq!(change.undo(&NoPlatforms, this_boot).unwrap(), UndoOutcome::Restored);
         assert_eq!(fs::read_to_string(&file).unwrap(), then, "this boot: {this_boot}");
     }
 }
@@ -355,11 +355,13 @@ fn controllers_by_which_others_have_set_limits_stay_on() {
     fs::write(slice.join("memory.max"), "4096\n").unwrap();
     let change = Change::SubtreeControl { file: file.clone(), added: vec!["cpu".into()] };
     fs::write(&file, "cpu memory").unwrap();
-    assert_eq!(change.undo(&NoPlatforms, true).unwrap(), Undone::Restored);
+    assert_eq!(change.undo(&NoPlatforms, true).unwrap(), UndoOutcome::Restored);
     assert_eq!(fs::read_to_string(&file).unwrap(), "-cpu");
     fs::write(&file, "cpu memory").unwrap();
     fs::write(slice.join("cpu.max"), "20000 100000\n").unwrap();
-    let Undone::Left(reason) = change.undo(&NoPlatforms, true).unwrap() else { panic!("it is taken away") };
+    let UndoOutcome::Left(reason) = change.undo(&NoPlatforms, true).unwrap() else {
+        panic!("it is taken away")
+    };
     assert!(reason.contains("user.slice/cpu.max limits another group by cpu"), "{reason}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "cpu memory");
 }

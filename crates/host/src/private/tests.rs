@@ -283,7 +283,7 @@ fn only_admitted_users_may_search() {
     assert!(reaches(100_000, &inside));
     mode(&closed, 0o700);
     assert!(!reaches(100_000, &inside), "closed again it is closed to everybody");
-    let admission = Admission::to([closed.as_path(), base.path()], 100_000);
+    let admission = SearchPermission::to([closed.as_path(), base.path()], 100_000);
     assert!(reaches(100_000, &inside) && mode_of(base.path()) == 0o711);
     drop(admission);
     assert!(!reaches(100_000, &inside) && mode_of(&closed) == 0o700);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
-use weigh_host::ledger::{Change, Ledger, PlatformUndo, Sweep, UndoError, Undone, sweep};
+use weigh_host::ledger::{Change, Ledger, PlatformUndo, Sweep, UndoError, UndoOutcome, sweep};
 use weigh_host::state::StateDirectory;
 use weigh_network::{GuestNetwork, Mode, NetworkError, connect, within};
 
@@ -50,7 +50,7 @@ impl PlatformUndo for Undo {
         what: &str,
         id: &str,
         detail: &serde_json::Value,
-    ) -> Result<Undone, UndoError> {
+    ) -> Result<UndoOutcome, UndoError> {
         assert_eq!(platform, weigh_network::PLATFORM);
         weigh_network::undo(what, id, detail).map_err(|error| UndoError::Platform(Box::new(error)))
     }

@@ -141,7 +141,7 @@ fn forwarding_that_others_came_to_need_stays_on() {
                 said(program, &arguments);
             }
             drop(guest);
-            let left = run.ledger.left();
+            let left = run.ledger.left_in_place();
             let told = left.first().map(|(change, why)| format!("{change}: {why}"));
             match needs {
                 None => assert_eq!((forwarding().as_str(), told), ("0", None)),

@@ -4,7 +4,7 @@
 use super::PagesError;
 use super::entry::{Entry, Table, flag};
 use super::pagemap::{FrameFlags, KernelPageFlags};
-use weigh_model::pages::Unsettled;
+use weigh_model::pages::UnsettledPages;
 
 /// The largest gap between two needed frames that is read along rather than skipped.
 const GAP: u64 = 16;
@@ -14,7 +14,7 @@ const SPAN: u64 = 4096;
 /// The places that were taken out of the table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ExcludedPages {
-    pub(super) unsettled: Unsettled,
+    pub(super) unsettled: UnsettledPages,
     /// Number of places with the kernel's zero page.
     pub(super) kernel_zero: u64,
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use weigh_host::clock::thread_cpu_ns;
-use weigh_model::pages::{PageScan, ScanCost, Unread};
+use weigh_model::pages::{PageScan, ScanCost, UnreadPages};
 
 /// The most pages that a thread takes together, 64 MiB of 4 KiB pages, ...
 const JOB_PAGES: u64 = 16 << 10;
@@ -226,7 +226,7 @@ fn on_threads(
     stopped.map_or(Ok(sum), Err)
 }
 
-fn unread(sources: &Sources, first: Tally, second: Tally) -> Unread {
+fn unread(sources: &Sources, first: Tally, second: Tally) -> UnreadPages {
     let mut gone = [first.gone, second.gone].concat();
     gone.sort_unstable();
     gone.dedup();
@@ -234,7 +234,7 @@ fn unread(sources: &Sources, first: Tally, second: Tally) -> Unread {
         .iter()
         .filter(|source| matches!(sources.list[**source as usize], Source::Process { .. }))
         .count();
-    Unread {
+    UnreadPages {
         vanished: first.vanished,
         swapped: first.swapped,
         refused: first.refused,

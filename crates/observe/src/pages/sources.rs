@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weigh_model::pages::{SubjectPages, SubjectRole, Unread};
+use weigh_model::pages::{SubjectPages, SubjectRole, UnreadPages};
 
 /// The most pages in a range where pages are likely to be present: 64 MiB of 4 KiB pages.
 const RANGE_PAGES: u64 = 16 << 10;
@@ -76,7 +76,7 @@ pub(super) struct Sources {
     /// Number of the ranges that count towards [`MOST_FILE_RANGES`].
     file_ranges: usize,
     /// Memory that is already known not to be read.
-    pub(super) unread: Unread,
+    pub(super) unread: UnreadPages,
 }
 
 /// Options for splitting memory into ranges.

@@ -3,7 +3,7 @@
 use super::channel;
 use super::client::{Client, ClientError, Content};
 use crate::PlatformError;
-use crate::exec::{self, ExecRequest, Executed};
+use crate::exec::{self, ExecRequest, ExecResult};
 use hyper::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -230,7 +230,7 @@ impl Engine {
     }
 
     /// Runs a program in a container and waits for its end. The client is this thread.
-    pub(super) fn exec(&self, name: &str, request: &ExecRequest<'_>) -> Result<Executed, EngineError> {
+    pub(super) fn exec(&self, name: &str, request: &ExecRequest<'_>) -> Result<ExecResult, EngineError> {
         let doing = "run a program in a container";
         let (started_ns, cpu_before_ns) = (monotonic_ns(), thread_cpu_ns());
         let (argv, has_input) = (request.argv, request.input.is_some());
@@ -250,7 +250,13 @@ impl Engine {
             _ if said.too_much => exec::too_much(request),
             (Some(output_ns), Some(0)) => {
                 let client_cpu_ns = thread_cpu_ns().saturating_sub(cpu_before_ns);
-                return Ok(Executed { started_ns, output_ns, ended_ns, client_cpu_ns, output: said.output });
+                return Ok(ExecResult {
+                    started_ns,
+                    output_ns,
+                    ended_ns,
+                    client_cpu_ns,
+                    output: said.output,
+                });
             }
             (None, Some(0)) => "printed nothing".into(),
             (_, Some(code)) => format!("failed (exit status: {code})"),

@@ -3,7 +3,7 @@
 use super::channel::Channel;
 use super::engine::{Engine, EngineError};
 use super::{body, change};
-use crate::exec::{ExecRequest, Executed};
+use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
 use crate::oci::access::Access;
@@ -166,7 +166,7 @@ impl Backend for DockerContainer {
     }
 
     /// Through the engine's interface, as the program `docker` does.
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<Executed> {
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
         let done = self.engine()?.exec(&core.name, request);
         done.map_err(|error| PlatformError::Exec(error.to_string()))
     }

@@ -33,7 +33,7 @@ impl RunOptions<'_> {
 
 /// A command that ended by itself or was signalled.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Completed {
+pub struct CompletedCommand {
     /// How it ended, with the guest's duration and what it used.
     pub end: EndOfCommand,
     /// What was kept of its standard output.
@@ -57,7 +57,7 @@ pub enum Progress {
         bytes: Vec<u8>,
     },
     /// It ended.
-    Ended(Box<Completed>),
+    Ended(Box<CompletedCommand>),
 }
 
 /// A request of a session failed.
@@ -77,7 +77,7 @@ pub enum SessionError {
         /// The time it had.
         after: Duration,
         /// The killed command, with its output up to then.
-        killed: Box<Completed>,
+        killed: Box<CompletedCommand>,
     },
     /// The guest is dead or does not answer.
     #[error("the guest is lost: {reason}")]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weigh_host::facts::boot_id;
-use weigh_host::ledger::{Change, EntryId, Ledger, Undone};
+use weigh_host::ledger::{Change, EntryId, Ledger, UndoOutcome};
 
 /// The ledger's word for a pool to which pages were added.
 pub(crate) const PAGES: &str = "hugepages";
@@ -310,23 +310,23 @@ pub(crate) fn merging() -> Option<String> {
 }
 
 /// Restores a setting if its value is one that weighbridge set.
-fn put_back(path: &Path, before: u64, made: &[u64]) -> std::io::Result<Undone> {
+fn put_back(path: &Path, before: u64, made: &[u64]) -> std::io::Result<UndoOutcome> {
     let now = read(path)?;
     if now == before {
-        return Ok(Undone::Restored);
+        return Ok(UndoOutcome::Restored);
     }
     if !made.contains(&now) {
         let changed = format!("somebody else has set {} to {now} since", path.display());
-        return Ok(Undone::Left(changed));
+        return Ok(UndoOutcome::Left(changed));
     }
-    write(path, before).map(|()| Undone::Restored)
+    write(path, before).map(|()| UndoOutcome::Restored)
 }
 
 /// Undoes a ledger entry of [`PAGES`] or [`MERGING`].
 ///
 /// # Errors
 /// The setting cannot be restored, or the entry is of another kind.
-pub(crate) fn undo(what: &str, detail: &Value) -> Result<Undone> {
+pub(crate) fn undo(what: &str, detail: &Value) -> Result<UndoOutcome> {
     let unknown = |name: &str| PlatformError::StillThere(format!("the ledger does not say its {name}"));
     let number = |name: &str| detail.get(name).and_then(Value::as_u64).ok_or_else(|| unknown(name));
     let before = number("before")?;
@@ -338,7 +338,7 @@ pub(crate) fn undo(what: &str, detail: &Value) -> Result<Undone> {
     };
     // After a reboot the setting is no longer weighbridge's.
     if detail["boot"] != boot_id() {
-        return Ok(Undone::Restored);
+        return Ok(UndoOutcome::Restored);
     }
     put_back(&path, before, &made)
         .map_err(PlatformError::io(format!("put the host's setting of {what} back")))
@@ -368,7 +368,11 @@ mod tests {
             write(&path, now).unwrap();
             let undone = put_back(&path, before, made).unwrap();
             assert_eq!(read(&path).unwrap(), then, "{now}, {before}, {made:?}");
-            assert_eq!(undone == Undone::Restored, then == before, "{now}, {before}, {made:?}: {undone:?}");
+            assert_eq!(
+                undone == UndoOutcome::Restored,
+                then == before,
+                "{now}, {before}, {made:?}: {undone:?}"
+            );
         }
     }
 
@@ -377,9 +381,9 @@ mod tests {
         for what in [PAGES, MERGING] {
             // No such pool exists, so an attempt to write its file would fail.
             let earlier = json!({"page_bytes": 1, "before": 7, "made": [9], "boot": "a former one"});
-            assert_eq!(undo(what, &earlier).unwrap(), Undone::Restored);
+            assert_eq!(undo(what, &earlier).unwrap(), UndoOutcome::Restored);
             let unknown = json!({"page_bytes": 1, "before": 7, "made": [9]});
-            assert_eq!(undo(what, &unknown).unwrap(), Undone::Restored);
+            assert_eq!(undo(what, &unknown).unwrap(), UndoOutcome::Restored);
         }
     }
 

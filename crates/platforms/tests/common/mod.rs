@@ -33,7 +33,7 @@ use weigh_images::store::Store;
 use weigh_images::{Programs, Root};
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Availability, Completed, Guest, GuestRequest, Host, Platform, PlatformError, RunOptions, Undoers,
+    Availability, CompletedCommand, Guest, GuestRequest, Host, Platform, PlatformError, RunOptions, Undoers,
     common_keys, resolve,
 };
 use weigh_protocol::{Command, Input, Status};
@@ -310,7 +310,7 @@ pub fn command(argv: &[&str]) -> Command {
     }
 }
 
-pub fn shell(guest: &mut dyn Guest, script: &str) -> Completed {
+pub fn shell(guest: &mut dyn Guest, script: &str) -> CompletedCommand {
     guest.session().run(&command(&["sh", "-c", script]), RunOptions::within(MINUTE)).unwrap()
 }
 

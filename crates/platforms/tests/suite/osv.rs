@@ -3,7 +3,7 @@
 use crate::common::osv::Fake;
 use crate::common::{Bench, MINUTE, command, is_left};
 use std::time::{Duration, Instant};
-use weigh_platforms::{Completed, Guest, RunOptions, SessionError};
+use weigh_platforms::{CompletedCommand, Guest, RunOptions, SessionError};
 use weigh_protocol::{Command, Input, Status};
 
 const NOPLOOP: &[&str] = &["weigh-kernels", "noploop", "--nops", "1000"];
@@ -17,7 +17,7 @@ fn fake(test: &str) -> Option<(Fake, Bench)> {
     None
 }
 
-fn run(guest: &mut dyn Guest, command: &Command) -> Completed {
+fn run(guest: &mut dyn Guest, command: &Command) -> CompletedCommand {
     guest.session().run(command, RunOptions::within(MINUTE)).unwrap()
 }
 

@@ -4,7 +4,7 @@ use crate::common::{self, Shown};
 use serde_json::Value;
 use weigh_model::{Effort, Looks};
 use weigh_report::{Format, Report};
-use weigh_stats::{Concluded, Options, analyse};
+use weigh_stats::{ConcludedCell, Options, analyse};
 
 /// A run in which `runc` ended at 10 blocks and `docker` at 30, or is still open.
 pub fn report(is_open: bool) -> Report {
@@ -20,7 +20,7 @@ pub fn report(is_open: bool) -> Report {
     runc.tried = 10;
     let effort = Effort::Sequential { looks: Looks::STANDARD, target: 0.01 };
     let plan = common::plan("looks", &["native", "runc", "docker"], &comparisons, effort);
-    let concluded = |environment: &str, blocks: u32| Concluded {
+    let concluded = |environment: &str, blocks: u32| ConcludedCell {
         environment: environment.into(),
         workload: "syscall".into(),
         from_block: blocks,

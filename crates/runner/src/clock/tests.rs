@@ -23,19 +23,19 @@ impl Simulated {
     }
 
     /// Exchanges in a row, each with its own two delays.
-    fn exchanges(self, mut at_ns: u64, ways: &[(u64, u64)]) -> Exchanged {
+    fn exchanges(self, mut at_ns: u64, ways: &[(u64, u64)]) -> ExchangeSeries {
         let mut exchanges = Vec::new();
         for (there, back) in ways {
             let exchange = self.exchange(at_ns, *there, *back);
             at_ns = exchange.answered_ns + 500;
             exchanges.push(exchange);
         }
-        Exchanged::of(&exchanges).unwrap()
+        ExchangeSeries::of(&exchanges).unwrap()
     }
 
     /// A guest that is awake for `awake_ns`, at any age of the host.
-    fn awake(self, from_ns: u64, awake_ns: u64, ways: &[(u64, u64)], later: &[(u64, u64)]) -> Awake {
-        Awake { start: self.exchanges(from_ns, ways), end: self.exchanges(from_ns + awake_ns, later) }
+    fn awake(self, from_ns: u64, awake_ns: u64, ways: &[(u64, u64)], later: &[(u64, u64)]) -> AwakePeriod {
+        AwakePeriod { start: self.exchanges(from_ns, ways), end: self.exchanges(from_ns + awake_ns, later) }
     }
 }
 
@@ -51,8 +51,8 @@ fn clocks(ppm: std::ops::Range<f64>) -> impl Strategy<Value = Simulated> {
 /// Up to a month of uptime: more would only test the rounding of the simulation.
 const AGES: std::ops::Range<u64> = 0..2_600_000_000_000_000;
 
-fn run(bracket_ns: u64, guest_ns: u64) -> Timed {
-    Timed { bracket_ns, guest_ns, tool_ns: None }
+fn run(bracket_ns: u64, guest_ns: u64) -> CommandTimes {
+    CommandTimes { bracket_ns, guest_ns, tool_ns: None }
 }
 
 proptest! {
@@ -133,14 +133,14 @@ proptest! {
         let wait = before.wait_ns();
         prop_assert!(wait <= 2_000_000_000);
         let end = before.end.best.answered_ns.max(from + awake) + 50_000_000;
-        let after = Awake { end: clock.exchanges(end + wait, &last), ..before };
+        let after = AwakePeriod { end: clock.exchanges(end + wait, &last), ..before };
         prop_assert_eq!(after.wait_ns(), 0);
         prop_assert_eq!(judge(after.rate()), ClockState::Proven);
     }
 }
 
 /// A guest that is awake for a second, with a round trip of 20 us and a clock of this rate.
-fn second(rate: f64) -> Awake {
+fn second(rate: f64) -> AwakePeriod {
     let clock = Simulated { rate, origin_ns: 0.0 };
     clock.awake(1_000_000_000, 1_000_000_000, &[(10_000, 10_000)], &[(10_000, 10_000)])
 }
@@ -159,7 +159,7 @@ fn the_best_exchange_has_the_shortest_round_trip() {
     assert_eq!(exchanged.best.round_trip_ns(), 5_000);
     assert_eq!(exchanged.usual_round_trip_ns, 400_100);
     assert!((exchanged.best.offset_ns() - 5_000_000_000).abs() <= 2_500);
-    assert_eq!(Exchanged::of(&[]), None);
+    assert_eq!(ExchangeSeries::of(&[]), None);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn an_inaccurate_clock_is_not_waited_for() {
 
 #[test]
 fn durations_have_to_fit_their_bracket() {
-    let check = |runs: &[Timed]| {
+    let check = |runs: &[CommandTimes]| {
         let check = check_own(second(1.0), runs);
         (check.state, check.misfit_ns)
     };
@@ -197,7 +197,7 @@ fn durations_have_to_fit_their_bracket() {
 #[test]
 fn a_tool_never_takes_longer_than_its_run() {
     let state = |guest_ns, tool_ns| {
-        let run = Timed { bracket_ns: 100_000_000, guest_ns, tool_ns: Some(tool_ns) };
+        let run = CommandTimes { bracket_ns: 100_000_000, guest_ns, tool_ns: Some(tool_ns) };
         check_own(second(1.0), &[run]).state
     };
     assert_eq!(state(99_000_000, 10_000_000), ClockState::Proven);
@@ -236,7 +236,7 @@ fn a_clock_without_elapsed_time_has_no_rate() {
 
 #[test]
 fn a_guest_without_a_clock_is_timed_by_the_host_and_cannot_exceed_it() {
-    let run = |tool_ns| Timed { bracket_ns: 100_000_000, guest_ns: 60_000_000, tool_ns };
+    let run = |tool_ns| CommandTimes { bracket_ns: 100_000_000, guest_ns: 60_000_000, tool_ns };
     let state = |tool_ns| check_host_durations(&[run(None), run(tool_ns)]).state;
     assert_eq!(state(None), ClockState::Bracket);
     assert_eq!(state(Some(50_000_000)), ClockState::Bracket);

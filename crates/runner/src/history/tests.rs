@@ -152,7 +152,7 @@ fn an_exclusion_counts_from_its_block() {
 #[test]
 fn patience_is_for_failures_in_a_row_that_cost_time() {
     let plan = plan(&ENVIRONMENTS, &["u"], fixed(9));
-    let hopeless = |kinds: &[Option<FailureKind>]| {
+    let cells_to_give_up = |kinds: &[Option<FailureKind>]| {
         let records: Vec<Record> = kinds
             .iter()
             .zip(0..)
@@ -161,12 +161,12 @@ fn patience_is_for_failures_in_a_row_that_cost_time() {
                 None => measured(n, n as u32, 0, "null"),
             })
             .collect();
-        History::new(&plan, &records).hopeless().len()
+        History::new(&plan, &records).cells_to_give_up().len()
     };
     use FailureKind::{Deadline, ExitStatus, GuestDied};
-    assert_eq!(hopeless(&[Some(Deadline), Some(GuestDied), Some(Deadline)]), 1);
-    assert_eq!(hopeless(&[Some(Deadline), Some(GuestDied)]), 0);
-    assert_eq!(hopeless(&[Some(Deadline), None, Some(GuestDied), Some(Deadline)]), 0);
-    assert_eq!(hopeless(&[Some(Deadline), Some(ExitStatus), Some(GuestDied), Some(Deadline)]), 0);
-    assert_eq!(hopeless(&[Some(ExitStatus); 9]), 0);
+    assert_eq!(cells_to_give_up(&[Some(Deadline), Some(GuestDied), Some(Deadline)]), 1);
+    assert_eq!(cells_to_give_up(&[Some(Deadline), Some(GuestDied)]), 0);
+    assert_eq!(cells_to_give_up(&[Some(Deadline), None, Some(GuestDied), Some(Deadline)]), 0);
+    assert_eq!(cells_to_give_up(&[Some(Deadline), Some(ExitStatus), Some(GuestDied), Some(Deadline)]), 0);
+    assert_eq!(cells_to_give_up(&[Some(ExitStatus); 9]), 0);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use weigh_host::accounts::Accounts;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{Iteration, WorkloadPlan};
-use weigh_platforms::{Completed, Guest, Session, SessionError};
+use weigh_platforms::{CompletedCommand, Guest, Session, SessionError};
 use weigh_protocol::{Command, Input};
 
 /// How often a neighbour's command is polled. A hundred neighbours make four hundred polls a
@@ -80,7 +80,7 @@ impl StopToken {
         session: &mut Session,
         command: &Command,
         deadline: Duration,
-    ) -> Result<Completed, SessionError> {
+    ) -> Result<CompletedCommand, SessionError> {
         let id = session.start(&Command { input: Input::Empty, ..command.clone() })?;
         let until_ns = monotonic_ns().saturating_add(u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX));
         loop {
@@ -138,7 +138,7 @@ fn again(
     let mut done = TaskResult::default();
     let outcome = repeat(&held, session, &task.stop, &mut done.runs);
     // The tear-down runs in any case.
-    done.failure = of().torn_down(session, outcome).err();
+    done.failure = of().tear_down(session, outcome).err();
     done
 }
 

@@ -1,6 +1,6 @@
 //! Parity during a run: the recorded facts, those of the present instances, and the consequences.
 
-use super::{Compared, Difference, Facts, Side, compare};
+use super::{Difference, Facts, ParityResult, Side, compare};
 use crate::pool::State;
 use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
@@ -120,7 +120,7 @@ impl Runner<'_> {
                 &self.plan.allow_unequal,
             ),
             // Without a baseline there is no ratio that could be unfair.
-            _ => Compared::default(),
+            _ => ParityResult::default(),
         };
         let name = self.plan.environments[environment].name.clone();
         let change = before.map(|record| {

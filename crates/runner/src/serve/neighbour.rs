@@ -79,7 +79,7 @@ fn try_serve(
             .and_then(|()| load(&loads, outside.session(), task, done, &mut || runs(accounts.clone())));
         server.end(guest.session(), outcome)
     });
-    let outcome = inside.torn_down(guest.session(), outcome);
+    let outcome = inside.tear_down(guest.session(), outcome);
     let ended = outside.stop();
     outcome?;
     ended.map_err(|error| {

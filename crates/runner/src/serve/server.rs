@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_model::{FailureKind, Transport};
-use weigh_platforms::{Completed, RunOptions, Session, SessionError};
+use weigh_platforms::{CompletedCommand, RunOptions, Session, SessionError};
 use weigh_protocol::{Command, Input, Status};
 
 /// Output kept of each stream of a server. A probe buffers this much of both without waiting for
@@ -31,7 +31,7 @@ const QUOTED_BYTES: usize = 400;
 pub(super) struct Server {
     id: u32,
     /// Its end, if it has ended.
-    ended: Option<Box<Completed>>,
+    ended: Option<Box<CompletedCommand>>,
     /// Whether a failure already reports its end.
     end_reported: bool,
 }
@@ -66,7 +66,7 @@ impl Server {
         (asker, question): (&WorkloadCommands<'_>, &Command),
         deadline: Duration,
     ) -> Result<(), Failure> {
-        let mut last: Option<Box<Completed>> = None;
+        let mut last: Option<Box<CompletedCommand>> = None;
         let up = self.until_up(session, deadline, |left| {
             match loader.run(question, RunOptions::within(left.min(QUESTION))) {
                 Ok(completed) if completed.end.status == Status::Exited(0) => Ok(true),
@@ -236,7 +236,7 @@ fn ended_how(status: Status) -> String {
 }
 
 /// The end of a command's output, on standard error or else on standard output.
-fn said(completed: &Completed) -> String {
+fn said(completed: &CompletedCommand) -> String {
     let last = [&completed.error, &completed.output].into_iter().map(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::OpenFreezer;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{FailureKind, Iteration, PieceStatistic, SliceMark, SlicedWork, Slices};
-use weigh_platforms::{Completed, Progress};
+use weigh_platforms::{CompletedCommand, Progress};
 use weigh_protocol::{Command, Stream};
 use weigh_stats::slices::ITERATION;
 
@@ -69,7 +69,7 @@ pub(crate) struct GuestArm<'u> {
     slices: Slices,
     freeze_ns: Vec<u64>,
     thaw_ns: Vec<u64>,
-    finished: Vec<(Iteration, Completed)>,
+    finished: Vec<(Iteration, CompletedCommand)>,
     closed: bool,
     failure: Option<Failure>,
     warm_ups: u32,
@@ -290,7 +290,7 @@ impl<'u> GuestArm<'u> {
         Some(self.slices.marks.last().map_or(thawed_us, |last| thawed_us.max(last.at_us)))
     }
 
-    fn ended_early(&self, completed: Completed) -> Failure {
+    fn ended_early(&self, completed: CompletedCommand) -> Failure {
         match self.commands.checked(completed) {
             Ok((_, completed)) => {
                 Failure::new(FailureKind::Check, "it ended although its work has no end").with(completed)
@@ -327,7 +327,7 @@ impl<'u> GuestArm<'u> {
                 failure.map_or(Ok(()), Err)
             }
         };
-        let finished = self.commands.torn_down(self.instance.session(), ended);
+        let finished = self.commands.tear_down(self.instance.session(), ended);
         let lost = finished.as_ref().is_err_and(|failure| failure.kind == FailureKind::GuestDied);
         let end = self.instance.freeze_unless_lost(lost);
         self.slices.freeze_us = median_and_p95(&mut self.freeze_ns);
@@ -370,7 +370,7 @@ impl<'u> GuestArm<'u> {
 pub(crate) struct ArmResult {
     pub(crate) slices: Slices,
     /// Every run of the command with its output.
-    pub(crate) outcome: Result<Vec<(Iteration, Completed)>, Failure>,
+    pub(crate) outcome: Result<Vec<(Iteration, CompletedCommand)>, Failure>,
     pub(crate) warm_ups: u32,
     /// How the guest was left.
     pub(crate) end: GuestEnd,

@@ -197,7 +197,7 @@ impl Runner<'_> {
                         written = written.and(log.hold(&format!("{label}, iteration {number}"), &completed));
                     }
                     let written = written.and_then(|()| log.write());
-                    self.complain_about_logs(written.err())?;
+                    self.warn_about_logs(written.err())?;
                     let observed = observed.map(|seen| Box::new(alone(seen, used)));
                     Ok(Measured { iterations, observed, clock: None })
                 }

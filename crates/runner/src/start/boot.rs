@@ -11,7 +11,7 @@
 //! half of the best round trip. The stages on either side of the guest's have this uncertainty; the
 //! sum of the three does not.
 
-use crate::clock::{Exchange, Exchanged};
+use crate::clock::{Exchange, ExchangeSeries};
 
 /// The observed timestamps, nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ const UNSTEADY: &str = "the guest's clock did not keep its pace while it booted"
 
 impl BootTimestamps {
     /// The stages, from the exchanges that were made when the guest was up.
-    pub(super) fn parts(self, exchanged: &Exchanged) -> Parts {
+    pub(super) fn parts(self, exchanged: &ExchangeSeries) -> Parts {
         let Exchange { guest_ns, .. } = exchanged.best;
         let bound_ns = exchanged.best.round_trip_ns().div_ceil(2);
         // The guest's 0 on the host's clock. Years in nanoseconds are far from the limits of the
@@ -73,9 +73,10 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// An exchange with a guest whose clock started at this moment of the host's clock.
-    fn exchange(zero_ns: u64, asked_ns: u64, there_ns: u64, back_ns: u64) -> Exchanged {
+    fn exchange(zero_ns: u64, asked_ns: u64, there_ns: u64, back_ns: u64) -> ExchangeSeries {
         let guest_ns = asked_ns + there_ns - zero_ns;
-        Exchanged::of(&[Exchange { asked_ns, guest_ns, answered_ns: asked_ns + there_ns + back_ns }]).unwrap()
+        ExchangeSeries::of(&[Exchange { asked_ns, guest_ns, answered_ns: asked_ns + there_ns + back_ns }])
+            .unwrap()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{Charge, FailureKind, Iteration, stamps};
-use weigh_platforms::{ExecRequest, Executed, Guest, PlatformError};
+use weigh_platforms::{ExecRequest, ExecResult, Guest, PlatformError};
 
 /// The name under which helpers have the clients' CPU time.
 const CLIENT: &str = "client";
@@ -189,14 +189,14 @@ impl Client<'_> {
 }
 
 /// A program that ran, without its output: that of all copies would be much to keep.
-fn timed(program: Executed) -> Executed {
-    Executed { output: Vec::new(), ..program }
+fn timed(program: ExecResult) -> ExecResult {
+    ExecResult { output: Vec::new(), ..program }
 }
 
 /// What the client did once.
 enum Operation {
-    Program(Executed),
-    Copy { inward: Executed, outward: Executed },
+    Program(ExecResult),
+    Copy { inward: ExecResult, outward: ExecResult },
 }
 
 impl Operation {
@@ -216,7 +216,7 @@ impl Operation {
 
     /// The record. `once` has the values of a guest that every record of a program repeats.
     fn iteration(&self, once: &[(&str, u64)]) -> Iteration {
-        let whole_ns = |program: &Executed| since(program.started_ns, program.ended_ns);
+        let whole_ns = |program: &ExecResult| since(program.started_ns, program.ended_ns);
         let (first, last, values) = match self {
             Self::Program(program) => {
                 let mut values =

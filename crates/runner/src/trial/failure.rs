@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use weigh_model::FailureKind;
-use weigh_platforms::{Completed, Guest, SessionError};
+use weigh_platforms::{CompletedCommand, Guest, SessionError};
 use weigh_protocol::Status;
 
 /// Why a trial gives no number, with the output of the command that failed.
@@ -10,7 +10,7 @@ use weigh_protocol::Status;
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) reason: String,
-    pub(crate) completed: Option<Box<Completed>>,
+    pub(crate) completed: Option<Box<CompletedCommand>>,
     /// The guest's log, if the guest failed.
     pub(crate) log: Option<PathBuf>,
 }
@@ -20,7 +20,7 @@ impl Failure {
         Self { kind, reason: reason.into(), completed: None, log: None }
     }
 
-    pub(crate) fn with(mut self, completed: impl Into<Box<Completed>>) -> Self {
+    pub(crate) fn with(mut self, completed: impl Into<Box<CompletedCommand>>) -> Self {
         self.completed = Some(completed.into());
         self
     }
@@ -74,7 +74,7 @@ const LAST_LINES: usize = 4;
 const LAST_BYTES: usize = 800;
 
 /// The end of a command's output, to be quoted in the reason of a failure.
-pub(super) fn last_words(completed: &Completed) -> String {
+pub(super) fn last_words(completed: &CompletedCommand) -> String {
     let said = if completed.error.is_empty() { &completed.output } else { &completed.error };
     let text = String::from_utf8_lossy(&said[said.len().saturating_sub(LAST_BYTES)..]);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

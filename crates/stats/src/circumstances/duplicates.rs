@@ -67,7 +67,7 @@ impl DuplicateAmount {
 mod tests {
     use super::*;
     use weigh_model::duplicates::{CHANGED, GUEST_GUEST, GUESTS_MEMORY};
-    use weigh_model::pages::{DuplicateMatrix, KindPairs, PageScan, Unsettled};
+    use weigh_model::pages::{DuplicateMatrix, KindPairs, PageScan, UnsettledPages};
     use weigh_model::{Caches, Observed, StartPlan};
 
     fn trial(pages: Option<PageScan>, reason: Option<&str>) -> Trial {
@@ -90,7 +90,7 @@ mod tests {
         PageScan {
             page_bytes: 4096,
             matrix: DuplicateMatrix { guest_guest, ..DuplicateMatrix::default() },
-            unsettled: Unsettled { rewritten, moved: 0 },
+            unsettled: UnsettledPages { rewritten, moved: 0 },
             ..PageScan::default()
         }
     }

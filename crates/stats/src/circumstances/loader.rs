@@ -5,7 +5,7 @@ use crate::estimate::count;
 use crate::rank;
 use crate::warning::WarningKind;
 use weigh_model::{
-    Better, Extraction, Headroom, LoadLoop, MetricSource, Outcome, Paced, Trial, WorkloadPlan,
+    Better, Extraction, Headroom, LoadLoop, MetricSource, OpenLoopRate, Outcome, Trial, WorkloadPlan,
 };
 
 /// The largest share of a window for which the busiest CPU of a load generator may be busy. Beyond
@@ -18,7 +18,7 @@ pub(crate) fn summary<'t>(
     environment: &str,
     trials: impl Iterator<Item = &'t Trial>,
     headroom: &[&Headroom],
-    paces: &[&Paced],
+    paces: &[&OpenLoopRate],
 ) -> Option<LoaderSummary> {
     let server = workload.staging.server.as_ref()?;
     let (mut shares, mut reached) = (Vec::new(), Vec::new());

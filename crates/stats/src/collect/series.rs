@@ -1,7 +1,7 @@
 //! The comparisons of a workload: for every environment one number per block.
 
 use super::value::{BlockValue, block_value};
-use super::{Collector, Concluded, CountingUnit};
+use super::{Collector, ConcludedCell, CountingUnit};
 use crate::analysis::Flag;
 use crate::quantile;
 use crate::warning::{Warning, WarningKind};
@@ -94,7 +94,7 @@ impl<'a> Collector<'a> {
         if environment != self.plan.baseline {
             return;
         }
-        let of_it = |one: &&mut Concluded| one.workload == workload.id && block < one.from_block;
+        let of_it = |one: &&mut ConcludedCell| one.workload == workload.id && block < one.from_block;
         for concluded in self.concluded.values_mut().filter(of_it) {
             *concluded.baseline_failed.entry(metric.spec.name.clone()).or_default() += 1;
         }

@@ -77,7 +77,7 @@ impl Evenness {
 }
 
 /// Computes the sums of every workload whose neighbours run the workload itself. `alone` has the
-/// rate of a guest alone in the same unit, as [`crate::Collected::alone`] has it, for the workloads
+/// rate of a guest alone in the same unit, as [`crate::RunData::alone`] has it, for the workloads
 /// with one guest.
 pub fn sums(comparisons: &[Comparison], alone: &[Comparison], known: &RunFacts<'_>) -> Vec<Sum> {
     let all: Vec<Comparison> = comparisons.iter().chain(alone).cloned().collect();

@@ -6,7 +6,7 @@ use weigh_model::{
     Better, Charge, ClockCheck, ClockState, CpuTime, Extraction, HOST_ENERGY, HOST_ENERGY_ABOVE_IDLE,
     HostSettings, Iteration, NoiseLimits, NoisyHost, Observed, Operations, Plan, Pressure, Record,
 };
-use weigh_stats::{Analysis, Collected, Flag, Verdict, WarningKind, collect};
+use weigh_stats::{Analysis, Flag, RunData, Verdict, WarningKind, collect};
 
 /// Blocks of the workload `w` with a small spread; `see` gives observation and clock.
 fn run(blocks: u32, see: impl Fn(u32, &str) -> (Option<Observed>, Option<ClockCheck>)) -> Vec<Record> {
@@ -195,7 +195,7 @@ fn timed(see: impl Fn(u32, &str) -> (ClockCheck, u64)) -> Vec<Record> {
 }
 
 /// A run in which the clocks are in these states.
-fn with_clock(state_of: impl Fn(u32, &str) -> ClockState) -> (Collected, Analysis) {
+fn with_clock(state_of: impl Fn(u32, &str) -> ClockState) -> (RunData, Analysis) {
     concluded(&three_metrics(), &timed(|block, e| (clock(state_of(block, e)), 1_000_000_000)))
 }
 
@@ -400,7 +400,7 @@ fn allowed_differences_are_reported_at_every_ratio() {
 
 /// A run of containers whose guests state these times: durations, and CPU time. Each iteration took
 /// a second between request and answer, and the host charged the given CPU time.
-fn stated(duration_ns: u64, user_ns: u64, charged_ns: u64) -> (Collected, Analysis) {
+fn stated(duration_ns: u64, user_ns: u64, charged_ns: u64) -> (RunData, Analysis) {
     let records = file((0..8).map(|block| {
         let trial = |e: &'static str| {
             let forges = e == "e";

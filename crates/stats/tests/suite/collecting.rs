@@ -5,15 +5,15 @@ use crate::records::*;
 use weigh_model::{
     Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, Trial, neighbours,
 };
-use weigh_stats::{Collected, Flag, WarningKind, collect};
+use weigh_stats::{Flag, RunData, WarningKind, collect};
 
-fn series(collected: &Collected, workload: &str, environment: &str) -> Series {
+fn series(collected: &RunData, workload: &str, environment: &str) -> Series {
     let comparison = collected.comparisons.iter().find(|c| c.workload == workload).expect("compared");
     comparison.series.iter().find(|s| s.environment == environment).expect("has a series").clone()
 }
 
 /// Block and value of every observation.
-fn values(collected: &Collected, workload: &str, environment: &str) -> Vec<(u32, f64)> {
+fn values(collected: &RunData, workload: &str, environment: &str) -> Vec<(u32, f64)> {
     let observations = series(collected, workload, environment).observations;
     observations.iter().map(|o| (o.block.expect("paired"), o.value)).collect()
 }

@@ -5,14 +5,16 @@ use crate::records::*;
 use weigh_model::{
     Comparison, Conclusion, ConclusionReason, Effort, GateLimits, Looks, Plan, Record, Slicing,
 };
-use weigh_stats::{Concluded, Due, Flag, Options, Verdict, WarningKind, analyse, collect, conclusions};
+use weigh_stats::{
+    ConcludedCell, DueWorkload, Flag, Options, Verdict, WarningKind, analyse, collect, conclusions,
+};
 
 fn options() -> Options {
     Options { looks: Some(Looks::STANDARD), planned_blocks: Some(10), ..Options::new("native") }
 }
 
-fn concluded(environment: &str, blocks: u32) -> Concluded {
-    Concluded {
+fn concluded(environment: &str, blocks: u32) -> ConcludedCell {
+    ConcludedCell {
         environment: environment.into(),
         workload: "w".into(),
         from_block: blocks,
@@ -86,7 +88,7 @@ fn later_failures_of_the_baseline_do_not_affect_a_conclusion() {
 /// The conclusion of a look at `blocks` blocks about environment `e`.
 fn at_look(blocks: usize, mean: f64, sd: f64) -> Option<ConclusionReason> {
     let comparison = with_log_ratios(&spread(blocks, mean, sd));
-    let due = [Due { workload: "w", blocks: blocks as u32 }];
+    let due = [DueWorkload { workload: "w", blocks: blocks as u32 }];
     let all = [comparison];
     conclusions(&all, &options(), 0.01, &due, &|_, _| true).first().map(|(_, reason)| *reason)
 }
@@ -115,7 +117,7 @@ fn a_cell_still_being_measured_does_not_help_other_cells() {
         let native = series("native", in_blocks(&[1.0; 30]));
         vec![comparison(vec![native, of("helper", helper, 0.05), of("weak", 0.0271, 0.05)])]
     };
-    let due = [Due { workload: "w", blocks: 30 }];
+    let due = [DueWorkload { workload: "w", blocks: 30 }];
     let found = |helper: f64, measured: &dyn Fn(&str, &str) -> bool| {
         let all = arms(helper);
         let found = conclusions(&all, &options(), 1e-6, &due, measured);
@@ -132,7 +134,7 @@ fn a_failure_of_the_baseline_leaves_a_decided_run_complete() {
     comparison.series[0].observations.truncate(9);
     comparison.series[0].failed = 1;
     let baseline_failed = [("time".to_string(), 1)].into();
-    let decided = Concluded { baseline_failed, ..concluded("e", 10) };
+    let decided = ConcludedCell { baseline_failed, ..concluded("e", 10) };
     let analysis = analyse(&[comparison], &Options { concluded: vec![decided], ..options() });
     assert_eq!((kinds(&analysis), environment(&analysis, "e").n), (vec![], 9));
 }
@@ -186,7 +188,7 @@ fn failed_unit(block: u32) -> Vec<Record> {
 /// The conclusion of a gate with a limit of 3 % at a look at `blocks` of 30 blocks.
 fn gated(blocks: usize, mean: f64, sd: f64) -> Option<ConclusionReason> {
     let comparison = with_log_ratios(&spread(blocks, mean, sd));
-    let due = [Due { workload: "w", blocks: blocks as u32 }];
+    let due = [DueWorkload { workload: "w", blocks: blocks as u32 }];
     let gate = Some(GateLimits { of: [("other".to_string(), 1.0)].into(), ..GateLimits::all(0.03) });
     let options = Options { looks: Looks::new(10, 5, 30), gate, ..options() };
     conclusions(&[comparison], &options, 0.01, &due, &|_, _| true).first().map(|(_, reason)| *reason)

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use std::slice;
 use weigh_model::{Better, Comparison, GateLimits, Looks};
 use weigh_stats::{
-    Cell, Concluded, Due, Flag, GateOutcome, Interval, Options, Verdict, analyse, conclusions, gate,
+    Cell, ConcludedCell, DueWorkload, Flag, GateOutcome, Interval, Options, Verdict, analyse, conclusions,
+    gate,
 };
 
 /// Pairs of costs of a few blocks.
@@ -167,7 +168,7 @@ proptest! {
         paired.series[1].failed = failed;
         let unpaired = comparison(vec![series("native", loose(&native)), series("e", loose(&e))]);
         let blocks = values.len() as u32;
-        let concluded = Concluded {
+        let concluded = ConcludedCell {
             environment: "e".into(),
             workload: "w".into(),
             from_block: u32::MAX,
@@ -197,7 +198,7 @@ proptest! {
             gate: Some(GateLimits::all(limit)),
             ..usual
         };
-        conclusions(&[paired], &of_builds, 0.01, &[Due { workload: "w", blocks }], &|_, _| true);
+        conclusions(&[paired], &of_builds, 0.01, &[DueWorkload { workload: "w", blocks }], &|_, _| true);
     }
 
     /// Whatever the input, the analysis holds no NaN or infinity, and its words fit its numbers.

@@ -10,7 +10,7 @@ use weigh_model::{
     InstanceFacts, Iteration, MetricSource, MetricSpec, Observed, Outcome, Plan, Record, SAMPLES_FORMAT,
     Trial, TrialFailure, VoidCause, VoidUnit, WorkloadPlan,
 };
-use weigh_stats::{Analysis, Cell, Collected, Options, WarningKind, analyse, collect};
+use weigh_stats::{Analysis, Cell, Options, RunData, WarningKind, analyse, collect};
 
 /// The environments of a plan.
 pub const ENVIRONMENTS: [&str; 3] = ["native", "e", "f"];
@@ -47,12 +47,12 @@ pub fn time_plan() -> Plan {
 }
 
 /// The analysis of a run.
-pub fn analysed_run(plan: &Plan, collected: &Collected) -> Analysis {
+pub fn analysed_run(plan: &Plan, collected: &RunData) -> Analysis {
     analyse(&collected.comparisons, &Options::for_run(plan, collected))
 }
 
 /// The collected records of a run, and their analysis.
-pub fn concluded(plan: &Plan, records: &[Record]) -> (Collected, Analysis) {
+pub fn concluded(plan: &Plan, records: &[Record]) -> (RunData, Analysis) {
     let collected = collect(plan, records);
     let analysis = analysed_run(plan, &collected);
     (collected, analysis)
@@ -65,7 +65,7 @@ pub fn cell_in(analysis: &Analysis, metric: &str, environment: &str) -> Cell {
 }
 
 /// The kinds of the warnings of a run.
-pub fn kinds_of(collected: &Collected) -> Vec<WarningKind> {
+pub fn kinds_of(collected: &RunData) -> Vec<WarningKind> {
     collected.warnings.iter().map(|warning| warning.kind.clone()).collect()
 }
 

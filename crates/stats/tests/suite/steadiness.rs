@@ -3,7 +3,7 @@
 use crate::build::metric;
 use crate::records::*;
 use weigh_model::{Better, Plan};
-use weigh_stats::{Analysis, Collected, Flag, WarningKind};
+use weigh_stats::{Analysis, Flag, RunData, WarningKind};
 
 const BLOCKS: u32 = 6;
 
@@ -12,7 +12,7 @@ fn plan() -> Plan {
 }
 
 /// Trials of 60 iterations. In environment `e`, the time of iteration i is `level(i)`.
-fn run(level: impl Fn(usize) -> f64) -> (Collected, Analysis) {
+fn run(level: impl Fn(usize) -> f64) -> (RunData, Analysis) {
     let records = file((0..BLOCKS).map(|block| {
         let trial = |environment: &'static str| {
             let time = |i: usize| {

@@ -4,7 +4,7 @@ use crate::records::*;
 use std::collections::BTreeSet;
 use weigh_model::{Effort, Plan, Record};
 use weigh_stats::{
-    Analysis, CellFlag, Collected, Flag, Options, WarningKind, analyse, collect, precise_workloads,
+    Analysis, CellFlag, Flag, Options, RunData, WarningKind, analyse, collect, precise_workloads,
 };
 
 fn to_a_precision() -> Plan {
@@ -23,7 +23,7 @@ fn units(workload: &'static str, count: u32, noise: f64) -> Vec<Record> {
     (0..count).flat_map(unit).collect()
 }
 
-fn collected(plan: &Plan, records: [Vec<Record>; 2]) -> Collected {
+fn collected(plan: &Plan, records: [Vec<Record>; 2]) -> RunData {
     collect(plan, &file(records))
 }
 
@@ -76,7 +76,7 @@ fn a_workload_that_was_given_up_lacks_no_units() {
 fn cells_that_get_no_verdict_are_not_waited_for() {
     let mut plan = Plan { workloads: plan().workloads[..1].to_vec(), ..to_a_precision() };
     let mut found = collect(&plan, &file([units("w", 30, 0.2)]));
-    let is_precise = |plan: &Plan, found: &Collected| precise_workloads(plan, found).contains("w");
+    let is_precise = |plan: &Plan, found: &RunData| precise_workloads(plan, found).contains("w");
     assert!(!is_precise(&plan, &found));
     plan.control = Some("e".into());
     assert!(!is_precise(&plan, &found));

@@ -2,7 +2,7 @@
 
 use super::validate::{known_arm, known_quantity, nonempty};
 use super::{ReanalyseFile, Text};
-use crate::study::{Experiment, Origin, Reanalyse};
+use crate::study::{Experiment, Origin, RawLogSource};
 use std::path::{Component, Path};
 use toml::Spanned;
 use weigh_workloads::Fault;
@@ -16,7 +16,7 @@ pub(super) fn add(experiment: &mut Experiment, written: &[Spanned<ReanalyseFile>
     Ok(())
 }
 
-fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanalyse, Fault> {
+fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<RawLogSource, Fault> {
     let quantity = known_quantity(experiment, &written.quantity)?;
     let id = &quantity.id;
     if matches!(quantity.from, Origin::Text { .. }) {
@@ -39,7 +39,7 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<Reanaly
     if written.files.get_ref().is_empty() {
         return Err(Fault::new(written.files.span(), "no log is named", "write `native = [\"linux.log\"]`"));
     }
-    let mut logs = Reanalyse {
+    let mut logs = RawLogSource {
         quantity: id.clone(),
         parser: nonempty(&written.parser)?,
         value: nonempty(&written.value)?,

@@ -86,7 +86,7 @@ fn log(triads: &[f64]) -> String {
 }
 
 /// Reanalyses the study in `text` with these logs in the folder `flat`.
-fn reanalysed(text: &str, logs: &[(&str, String)]) -> Reanalysed {
+fn reanalysed(text: &str, logs: &[(&str, String)]) -> ReanalysisResult {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("flat")).unwrap();
     for (name, text) in logs {
@@ -104,11 +104,11 @@ fn good() -> Vec<(&'static str, String)> {
     ]
 }
 
-fn cell(of: &Reanalysed, row: usize, arm: usize) -> &StudyCell {
+fn cell(of: &ReanalysisResult, row: usize, arm: usize) -> &StudyCell {
     &of.report.experiments[0].views[0].rows[row].cells[arm]
 }
 
-fn grades(of: &Reanalysed) -> Vec<&ClaimGrade> {
+fn grades(of: &ReanalysisResult) -> Vec<&ClaimGrade> {
     of.report.experiments[0].claims.iter().map(|claim| &claim.grade).collect()
 }
 

@@ -60,7 +60,7 @@ pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure>
             weigh_store::make_directory(Path::new(RUNS), &clock::utc_now(), &name)?
         }
     };
-    carry_on(FleetDirectory::create(&path, &plan, fleet)?, watch)
+    continue_fleet(FleetDirectory::create(&path, &plan, fleet)?, watch)
 }
 
 /// Resumes the machines of the fleet in a directory that are not done.
@@ -68,7 +68,7 @@ pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure>
 /// # Errors
 /// Its files are damaged; another build of weigh began it; those of [`run`].
 pub fn resume(path: &Path, watch: bool) -> Result<(), Failure> {
-    carry_on(FleetDirectory::open_for_work(path)?, watch)
+    continue_fleet(FleetDirectory::open_for_work(path)?, watch)
 }
 
 /// Shows the state of the machines of a fleet.
@@ -85,7 +85,7 @@ pub fn show(path: &Path, format: OutputFormat, file: Option<&Path>) -> Result<()
     Ok(())
 }
 
-fn carry_on(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {
+fn continue_fleet(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {
     fleet::check_build(directory.plan(), directory.fleet())?;
     let engine = fleet::engine_of(directory.fleet())?;
     let interrupt = catch_signals()?;

@@ -1,7 +1,7 @@
 //! `weigh gate`: whether a new build is slower than the old one (method specification, "Gates of
 //! two builds").
 
-use super::run::Written;
+use super::run::OutputFiles;
 use crate::cli::{BuildGateArgs, CommandArgs, EffortArgs, MeasureArgs, NEXT_COMMAND, WorkArgs};
 use crate::error::Failure;
 use crate::request::{self, GateFile, PlanRequest, commands};
@@ -19,7 +19,7 @@ const LOOKS: (u32, u32, u32) = (10, 5, 30);
 ///
 /// # Errors
 /// A file of settings that cannot be read or is wrong; nothing to measure; too many or too few blocks.
-pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
+pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, OutputFiles), Failure> {
     let file = GateFile::read(args.config.as_deref())?;
     let BuildGateArgs { old, new, common, work, trial, own, start, limit, comment, junit, .. } = args;
     let defaults = file.effort();
@@ -71,7 +71,7 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, Written), Failure> {
         let effort = Effort::Sequential { looks, target: PRECISION };
         Ok(Plan { effort, gate, slices: SliceChoice::Auto, ..plan })
     });
-    Ok((request, Written { comment, junit }))
+    Ok((request, OutputFiles { comment, junit }))
 }
 
 /// A plan of looks needs a precision, which a gate does not use.

@@ -114,7 +114,7 @@ fn build_failure(error: BuildError) -> Failure {
 
 /// An image as `--json` lists it.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ImageEntry<'a> {
     #[serde(flatten)]
     record: &'a Record,
     tags: &'a [String],
@@ -124,9 +124,9 @@ struct Listed<'a> {
 fn list(json: bool) -> Result<(), Failure> {
     let kept = kept()?;
     if json {
-        let listed: Vec<Listed<'_>> = kept
+        let listed: Vec<ImageEntry<'_>> = kept
             .iter()
-            .map(|kept| Listed { record: &kept.record, tags: &kept.tags, tree: kept.tree() })
+            .map(|kept| ImageEntry { record: &kept.record, tags: &kept.tags, tree: kept.tree() })
             .collect();
         ui::print(&ui::json(&listed));
     } else if kept.is_empty() {

@@ -1,6 +1,6 @@
 //! `weigh list`: platforms, workloads, studies.
 
-use crate::cli::Listed;
+use crate::cli::ListTopic;
 use crate::error::Failure;
 use crate::{request, ui};
 use serde::Serialize;
@@ -30,11 +30,11 @@ const COMMON: usize = 3;
 ///
 /// # Errors
 /// A manifest of the user is wrong.
-pub fn run(what: Listed, json: bool) -> Result<(), Failure> {
+pub fn run(what: ListTopic, json: bool) -> Result<(), Failure> {
     let entries = match what {
-        Listed::Platforms => platform_entries(),
-        Listed::Workloads => workload_entries()?,
-        Listed::Studies => study_entries()?,
+        ListTopic::Platforms => platform_entries(),
+        ListTopic::Workloads => workload_entries()?,
+        ListTopic::Studies => study_entries()?,
     };
     ui::print(&if json { ui::json(&entries) } else { text(&entries) });
     Ok(())

@@ -2,7 +2,7 @@
 //! "Planning a run").
 
 use super::dry_run;
-use super::run::{Executed, Execution, catch_signals, execute, request, run_options};
+use super::run::{Execution, ExecutionResult, catch_signals, execute, request, run_options};
 use crate::cli::{EffortArgs, MeasureArgs, PlanArgs, RunArgs};
 use crate::error::{ExitKind, Failure};
 use crate::host::{LocalHost, NoHost, close_ledger, ledger_failure, run_id, state_directory};
@@ -42,7 +42,7 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
     let chosen = run_options(&request.choosing(plan.clone()));
     let options = RunOptions { blind: true, fit_budget: false, ..chosen };
     let execution = Execution { options, live: None, interrupt: &interrupt };
-    let Executed { finish, closed, .. } = execute(&plan, &request.facts, &mut directory, execution)?;
+    let ExecutionResult { finish, closed, .. } = execute(&plan, &request.facts, &mut directory, execution)?;
     drop(directory);
     let records = RunDirectory::open(&pilot.path)?.records()?.records;
     let planned = planned_run(&plan, &records, detect / 100.0);

@@ -1,6 +1,6 @@
 //! `weigh resume`: continues a run where it ended.
 
-use super::run::{Settings, Shown, Written, find, measure, resume_options};
+use super::run::{DisplayOptions, OutputFiles, Settings, find, measure, resume_options};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
@@ -50,9 +50,9 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>, watch: bool) -> Re
             "warning: the run was begun on another host; its blocks of both hosts are analysed together",
         );
     }
-    let shown = Shown { format: OutputFormat::Table, details: false };
+    let shown = DisplayOptions { format: OutputFormat::Table, details: false };
     let options = resume_options(&directory)?;
     let prices = BTreeMap::new();
-    let settings = Settings { shown, gate, options, live, prices, written: &Written::default() };
+    let settings = Settings { shown, gate, options, live, prices, written: &OutputFiles::default() };
     measure(&plan, &facts, directory, settings)
 }

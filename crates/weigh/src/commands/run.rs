@@ -61,12 +61,12 @@ pub fn request(args: RunArgs) -> PlanRequest {
 /// # Errors
 /// Bad input, a host that cannot be used, nothing measured, a gate that is not passed.
 pub fn run(request: &PlanRequest) -> Result<(), Failure> {
-    run_and_write(request, &Written::default())
+    run_and_write(request, &OutputFiles::default())
 }
 
 /// Files that the result is also written to.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct OutputFiles {
     /// A Markdown comment.
     pub comment: Option<PathBuf>,
     /// JUnit test cases.
@@ -77,7 +77,7 @@ pub struct Written {
 ///
 /// # Errors
 /// As [`run`]; a file cannot be written.
-pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Failure> {
+pub fn run_and_write(request: &PlanRequest, written: &OutputFiles) -> Result<(), Failure> {
     let MeasureArgs { dry_run, out, format, details, gate, live, .. } = &request.common;
     let prices = request.prices()?;
     if *dry_run {
@@ -109,7 +109,7 @@ pub fn run_and_write(request: &PlanRequest, written: &Written) -> Result<(), Fai
         }
     };
     let options = run_options(&plan);
-    let shown = Shown { format: *format, details: details.details };
+    let shown = DisplayOptions { format: *format, details: details.details };
     let settings = Settings { shown, gate: gate.gate(), options, live, prices, written };
     measure(&plan, &request.facts, directory, settings)
 }
@@ -148,7 +148,7 @@ pub fn resume_options(directory: &RunDirectory) -> Result<RunOptions, Failure> {
 
 /// How the result is displayed.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown {
+pub struct DisplayOptions {
     pub format: OutputFormat,
     /// Whether a terminal format shows all details.
     pub details: bool,
@@ -156,7 +156,7 @@ pub struct Shown {
 
 /// How a run is carried out and its result displayed.
 pub struct Settings<'a> {
-    pub shown: Shown,
+    pub shown: DisplayOptions,
     pub gate: Option<Gate>,
     pub options: RunOptions,
     /// The port of the live report.
@@ -164,7 +164,7 @@ pub struct Settings<'a> {
     /// The price of an hour of the host, by environment.
     pub prices: BTreeMap<String, f64>,
     /// Files that the result is also written to.
-    pub written: &'a Written,
+    pub written: &'a OutputFiles,
 }
 
 /// Runs or resumes the run of a directory, then shows the result.
@@ -180,7 +180,7 @@ pub fn measure(
     let Settings { shown, gate, options, live, prices, written } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
-    let Executed { finish, live, closed } =
+    let ExecutionResult { finish, live, closed } =
         execute(plan, facts, &mut directory, Execution { options, live, interrupt: &interrupt })?;
     let report = Report { prices, ..outcome::from_run(&directory)? };
     let page = write_page(&report, &path)?;
@@ -202,7 +202,7 @@ pub fn measure(
     }
 }
 
-impl Written {
+impl OutputFiles {
     fn write(&self, report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
         for (file, format) in [(&self.comment, OutputFormat::Md), (&self.junit, OutputFormat::Junit)] {
             if let Some(file) = file {
@@ -234,7 +234,7 @@ pub struct Execution<'a> {
 }
 
 /// How the execution of a run ended.
-pub struct Executed {
+pub struct ExecutionResult {
     pub finish: Finish,
     /// The live report, which is still served.
     pub live: Option<Live>,
@@ -251,7 +251,7 @@ pub fn execute(
     facts: &HostFacts,
     directory: &mut RunDirectory,
     execution: Execution<'_>,
-) -> Result<Executed, Failure> {
+) -> Result<ExecutionResult, Failure> {
     let path = directory.path().to_path_buf();
     // Make the path absolute, because platforms' tools write logs from directories of their own.
     let logs = std::path::absolute(directory.logs())
@@ -311,7 +311,7 @@ pub fn execute(
         )),
         _ => {}
     }
-    Ok(Executed { finish: finish?, live, closed })
+    Ok(ExecutionResult { finish: finish?, live, closed })
 }
 
 /// Returns a flag that turns true on SIGINT (Ctrl-C), SIGTERM and SIGHUP.

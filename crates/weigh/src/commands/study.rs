@@ -17,7 +17,7 @@ use weigh_model::harmless_lines;
 use weigh_report::ReportError;
 use weigh_report::study::StudyReport;
 use weigh_studies::{
-    Column, ColumnChoice, Experiment, ExperimentState, Library, Reanalysed, Study, StudyDirectory,
+    Column, ColumnChoice, Experiment, ExperimentState, Library, ReanalysisResult, Study, StudyDirectory,
     StudyState, UnknownExperiment, reanalyse,
 };
 
@@ -106,7 +106,7 @@ fn show_logs(
             .hint("give --reanalyse the directory with the study's raw logs, laid out as its authors published them"));
     }
     let names: Vec<&str> = experiments.iter().map(|experiment| experiment.name.as_str()).collect();
-    let Reanalysed { report, damaged } = reanalyse(study, &names, logs);
+    let ReanalysisResult { report, damaged } = reanalyse(study, &names, logs);
     if let Some(out) = &args.out {
         write_reports(out, &report)?;
     }
@@ -260,7 +260,7 @@ fn new_state(
 
 /// An experiment in the list.
 #[derive(Serialize)]
-struct Listed {
+struct ExperimentEntry {
     name: String,
     title: String,
     source: String,
@@ -281,13 +281,13 @@ fn list(library: &Library, json: bool) -> Result<(), Failure> {
         experiments.iter().map(|(_, one)| ColumnChoice::default().columns(one)).collect();
     let mut availability = AvailabilityCheck::default();
     LocalHost::ask(|host| availability.check(columns.iter_mut().flatten(), host))?;
-    let all: Vec<(&Study, Listed)> = experiments
+    let all: Vec<(&Study, ExperimentEntry)> = experiments
         .into_iter()
         .zip(&columns)
         .map(|((study, experiment), columns)| (study, listed(study, experiment, columns)))
         .collect();
     if json {
-        let listed: Vec<&Listed> = all.iter().map(|(_, listed)| listed).collect();
+        let listed: Vec<&ExperimentEntry> = all.iter().map(|(_, listed)| listed).collect();
         ui::print(&ui::json(&listed));
         return Ok(());
     }
@@ -295,10 +295,10 @@ fn list(library: &Library, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> Listed {
+fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> ExperimentEntry {
     let runs = columns.iter().filter(|column| column.missing.is_none());
     let without = columns.iter().filter_map(|column| Some((column.id.clone(), column.missing.clone()?)));
-    Listed {
+    ExperimentEntry {
         name: format!("{}/{}", study.name, experiment.name),
         title: experiment.title.clone(),
         source: experiment.source.clone(),
@@ -309,7 +309,7 @@ fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> Listed 
 
 /// The list for people. Every experiment has the arms that can run, and each reason why an arm
 /// cannot is given once, at the end.
-fn in_words(library: &Library, all: &[(&Study, Listed)]) -> String {
+fn in_words(library: &Library, all: &[(&Study, ExperimentEntry)]) -> String {
     let mut lines = Vec::new();
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for study in library.studies() {

@@ -5,7 +5,7 @@ use crate::facts::RecordedFacts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{Comparison, Effort, Observation, Plan, Record};
-use weigh_stats::{Collected, Course, collect, courses};
+use weigh_stats::{Course, RunData, collect, courses};
 use weigh_store::RunDirectory;
 
 /// Digest of the sources that decide what is cached and how; see `build.rs`.
@@ -14,7 +14,7 @@ const READER: &str = env!("WEIGH_READERS_DIGEST");
 /// The values that a report needs from the samples of a run.
 #[derive(Debug)]
 pub struct Read {
-    pub collected: Collected,
+    pub collected: RunData,
     pub on_record: RecordedFacts,
     /// Courses over time, only for a run with a fixed duration: in other runs, blocks do not
     /// represent time.
@@ -41,7 +41,7 @@ impl Read {
 /// The cached values. They follow from the plan and the records alone.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct CachedAnalysis {
-    collected: Collected,
+    collected: RunData,
     /// [`weigh_stats::DuplicateSummary::scans`], which exports leave out, in the order of the
     /// summaries.
     scans: Vec<BTreeMap<String, Vec<Observation>>>,

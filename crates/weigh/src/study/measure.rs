@@ -2,7 +2,7 @@
 
 use super::AvailabilityCheck;
 use crate::cli::CommandLine;
-use crate::commands::run::{self, Executed, Execution};
+use crate::commands::run::{self, Execution, ExecutionResult};
 use crate::error::{ExitKind, Failure};
 use crate::host::LocalHost;
 use crate::request::PlanRequest;
@@ -190,7 +190,8 @@ fn run_experiment(
     };
     let plan = directory.plan().clone();
     let execution = Execution { options, live: None, interrupt };
-    let Executed { finish, closed, .. } = run::execute(&plan, &request.facts, &mut directory, execution)?;
+    let ExecutionResult { finish, closed, .. } =
+        run::execute(&plan, &request.facts, &mut directory, execution)?;
     Ok((finish.reason, closed))
 }
 

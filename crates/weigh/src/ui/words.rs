@@ -1,6 +1,6 @@
 //! Texts about the events of a run.
 
-use weigh_model::{FinishReason, NoiseSeen, Paced, VoidCause, VoidUnit, harmless_lines};
+use weigh_model::{FinishReason, NoiseSeen, OpenLoopRate, VoidCause, VoidUnit, harmless_lines};
 
 /// Formats a duration for people: `850 ms`, `12 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn human(seconds: f64) -> String {
@@ -86,8 +86,8 @@ pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
 }
 
 /// Describes the rate of an open loop, and how it was decided.
-pub(super) fn pace(paced: &Paced) -> String {
-    let Paced { workload, operation, share, rate_per_s, .. } = paced;
+pub(super) fn pace(paced: &OpenLoopRate) -> String {
+    let OpenLoopRate { workload, operation, share, rate_per_s, .. } = paced;
     let of = paced.slowest().map(|(slowest, reached)| {
         format!(", {} % of the {} that the slowest, {slowest}, reaches", share * 100.0, amount(reached))
     });

@@ -5,7 +5,7 @@ use super::guest::{Guest, may_scan, scan_held};
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weigh_model::pages::{KindPairs, Merging, Shared, Unsettled};
+use weigh_model::pages::{KindPairs, Merging, Shared, UnsettledPages};
 
 const KSM: &str = "/sys/kernel/mm/ksm";
 
@@ -95,7 +95,7 @@ fn pages_that_ksm_merged_stay_one_frame() {
         let ksm = Shared { frames: 1, places: 100, spared_between_subjects: 1 };
         assert_eq!(
             (found.shared.ksm, found.unsettled),
-            (ksm, Unsettled::default()),
+            (ksm, UnsettledPages::default()),
             "round {round}: {found:#?}"
         );
         // Content 2 is in b's mergeable mapping once, which alone saves nothing.

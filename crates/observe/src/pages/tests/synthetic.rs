@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use weigh_model::pages::{DuplicateMatrix, KindPairs, Merging, PageScan, Shared, Unsettled};
+use weigh_model::pages::{DuplicateMatrix, KindPairs, Merging, PageScan, Shared, UnsettledPages};
 
 fn row(anonymous_pages: u64, file_pages: u64, mixed_pages: u64) -> KindPairs {
     KindPairs { anonymous_pages, file_pages, mixed_pages }
@@ -70,7 +70,7 @@ fn every_page_is_in_its_cell() {
         assert_eq!(found.shared.file, common, "{found:#?}");
         assert_eq!(found.shared.forked, Shared::default());
         assert_eq!(found.frames.memory_file, 2);
-        assert_eq!(found.unsettled, Unsettled::default());
+        assert_eq!(found.unsettled, UnsettledPages::default());
         // a: 5 + 3 + 10 + 4 + 2 + 1 + 2; b: 2 + 1 + 10, because the common file is a's; helper: 2;
         // host: 4.
         let frames: Vec<_> =
@@ -98,7 +98,7 @@ fn pages_that_change_are_counted_separately() {
         b.ask("forget 3");
     })
     .unwrap();
-    assert_eq!(found.unsettled, Unsettled { rewritten: 5, moved: 3 });
+    assert_eq!(found.unsettled, UnsettledPages { rewritten: 5, moved: 3 });
     assert_eq!((found.matrix.within_guest, found.matrix.guest_guest), (row(14 + 16, 0, 0), row(1, 0, 0)));
     assert_eq!(found.frames.total, 32);
 }
@@ -144,7 +144,7 @@ fn reading_takes_nothing_apart() {
         let found = scan_held(&subjects, &guest.held, 1, || {}).unwrap();
         let all = Shared { frames: 552, places: 1104, spared_between_subjects: 0 };
         assert_eq!(found.shared.forked, all, "round {round}");
-        assert_eq!((found.matrix.total(), found.unsettled), (row(0, 0, 0), Unsettled::default()));
+        assert_eq!((found.matrix.total(), found.unsettled), (row(0, 0, 0), UnsettledPages::default()));
     }
 }
 

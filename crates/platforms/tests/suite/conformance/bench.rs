@@ -7,7 +7,8 @@ use std::path::Path;
 use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{
-    Capabilities, Completed, Guest, GuestRequest, Platform, RunOptions, SessionError, common_keys, resolve,
+    Capabilities, CompletedCommand, Guest, GuestRequest, Platform, RunOptions, SessionError, common_keys,
+    resolve,
 };
 use weigh_protocol::Command;
 
@@ -203,7 +204,7 @@ pub fn shell(script: &str) -> Command {
     command(&["/bin/sh", "-c", script])
 }
 
-pub fn run(guest: &mut dyn Guest, command: &Command) -> Completed {
+pub fn run(guest: &mut dyn Guest, command: &Command) -> CompletedCommand {
     guest.session().run(command, RunOptions::within(MINUTE)).unwrap()
 }
 
@@ -215,7 +216,7 @@ pub fn output(guest: &mut dyn Guest, script: &str) -> String {
 }
 
 /// The reason and the error number of a refusal.
-pub fn refusal(result: Result<Completed, SessionError>) -> (String, i32) {
+pub fn refusal(result: Result<CompletedCommand, SessionError>) -> (String, i32) {
     match result {
         Err(SessionError::Refused { reason, errno }) => (reason, errno),
         other => panic!("not refused: {other:?}"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weigh_disk::simulation::{BrokenPromise, Faults, Machine, pause};
-use weigh_host::ledger::{self, Change, EntryId, Ledger, PlatformUndo, UndoError, Undone};
+use weigh_host::ledger::{self, Change, EntryId, Ledger, PlatformUndo, UndoError, UndoOutcome};
 use weigh_host::lock::HostLock;
 use weigh_host::state::StateDirectory;
 use weigh_host::{clock, private};
@@ -77,13 +77,13 @@ impl Drop for Holding<'_> {
 }
 
 impl PlatformUndo for World {
-    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<Undone, UndoError> {
+    fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<UndoOutcome, UndoError> {
         pause(&format!("undoing of {id}"));
         if !self.told().is_calm && self.machine.below(8) == 0 {
             return Err(UndoError::Platform("it is stuck".into()));
         }
         self.told().things.remove(id);
-        Ok(Undone::Restored)
+        Ok(UndoOutcome::Restored)
     }
 }
 

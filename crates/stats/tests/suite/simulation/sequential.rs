@@ -5,7 +5,9 @@ use super::coverage::FAMILIES;
 use super::*;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use weigh_model::{Comparison, Looks};
-use weigh_stats::{ComparedRun, Concluded, Due, Flag, Options, analyse, compare_runs, conclusions};
+use weigh_stats::{
+    ComparedRun, ConcludedCell, DueWorkload, Flag, Options, analyse, compare_runs, conclusions,
+};
 
 const LOOKS: Looks = Looks::STANDARD;
 /// A spread of the log ratios at which runs to the standard precision end at every look.
@@ -54,7 +56,7 @@ pub(super) fn ended_by(
     let mut blocks: Vec<Vec<u32>> = runs.iter().map(|arms| vec![0; arms.len()]).collect();
     for look in looks.before(looks.last() + 1) {
         let is_open = |options: &Options, of: usize, arm: usize| {
-            let is = |one: &Concluded| one.workload == name(of) && one.environment == format!("e{arm}");
+            let is = |one: &ConcludedCell| one.workload == name(of) && one.environment == format!("e{arm}");
             !options.concluded.iter().any(is)
         };
         for (of, arms) in blocks.iter_mut().enumerate() {
@@ -65,13 +67,14 @@ pub(super) fn ended_by(
             .filter(|of| (0..runs[*of].len()).any(|arm| is_open(&options, *of, arm)))
             .map(name)
             .collect();
-        let due: Vec<Due<'_>> = names.iter().map(|workload| Due { workload, blocks: look }).collect();
+        let due: Vec<DueWorkload<'_>> =
+            names.iter().map(|workload| DueWorkload { workload, blocks: look }).collect();
         if due.is_empty() {
             break;
         }
         let now = comparisons(runs, &blocks);
         let found = conclusions(&now, &options, target, &due, &|_, _| true);
-        options.concluded.extend(found.into_iter().map(|((workload, environment), _)| Concluded {
+        options.concluded.extend(found.into_iter().map(|((workload, environment), _)| ConcludedCell {
             workload: workload.into(),
             environment: environment.into(),
             from_block: look,
