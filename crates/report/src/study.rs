@@ -18,6 +18,7 @@ mod words;
 
 use crate::{Format, Options, ReportError, render_document};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use weigh_model::Better;
 use weigh_stats::{Grade, Interval};
 
@@ -111,6 +112,10 @@ pub struct ExperimentReport {
     /// What happened: failed cells with their reasons, and flags of the run that matter to a reader
     /// (exploratory, noisy host...).
     pub remarks: Vec<String>,
+    /// The platforms that were measured, each with its version and what else identified it when the
+    /// experiment began; empty if that was not recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub platforms: BTreeMap<String, String>,
 }
 
 /// A program that is measured instead of another.
@@ -277,6 +282,12 @@ pub struct ClaimReport {
     pub grade: ClaimGrade,
     /// The ratios that were checked, each with its interval.
     pub seen: Vec<CheckedRatio>,
+    /// The same ratios according to the printed numbers, if the paper prints both sides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<PublishedRatio>,
+    /// The ids of the arms that it compares, in the order of the check.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
 }
 
 /// The result of a claim.
@@ -307,4 +318,15 @@ pub struct CheckedRatio {
     pub is_overhead: bool,
     /// The number of blocks.
     pub n: u32,
+}
+
+/// A ratio that a claim is about, according to the printed numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishedRatio {
+    /// Its name, as in [`CheckedRatio::what`].
+    pub what: String,
+    /// The ratio, or the overhead as a fraction if `is_overhead`.
+    pub estimate: f64,
+    /// Whether it is a fraction of a cost (+ is worse) rather than a ratio.
+    pub is_overhead: bool,
 }

@@ -68,6 +68,10 @@ pub struct ExperimentState {
     /// Why an arm was not run, by its identifier.
     #[serde(default)]
     pub without: BTreeMap<String, String>,
+    /// The platforms of the arms that can be run, each with its version and what else identified it
+    /// when the experiment began.
+    #[serde(default)]
+    pub platforms: BTreeMap<String, String>,
 }
 
 impl ExperimentState {

@@ -1,11 +1,11 @@
 //! Grading the claims of an experiment.
 
 use crate::check::{Condition, Point, Relation, Term};
-use crate::study::{Claim, Quantity};
+use crate::study::{Claim, Experiment, Quantity};
 use crate::values::{Measured, Unavailable, number, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
-use weigh_report::study::{CheckedRatio, ClaimGrade, ClaimReport};
+use weigh_report::study::{CheckedRatio, ClaimGrade, ClaimReport, PublishedRatio};
 use weigh_stats::{Bound, FamilySize, Grade, Ratio};
 
 /// Grades a claim, with every ratio that decided it.
@@ -36,7 +36,87 @@ pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
         check: claim.check.to_string(),
         grade,
         seen,
+        published: published(measured.experiment, claim),
+        arms: arms(measured.experiment, claim),
     }
+}
+
+/// The ids of the arms that a claim compares, in the order of its check.
+fn arms(experiment: &Experiment, claim: &Claim) -> Vec<String> {
+    let mut arms = Vec::new();
+    for term in claim.check.terms(&experiment.baseline) {
+        if !arms.contains(&term.arm) {
+            arms.push(term.arm);
+        }
+    }
+    arms
+}
+
+/// The ratios of a claim according to the printed numbers: those of which both sides are printed.
+fn published(experiment: &Experiment, claim: &Claim) -> Vec<PublishedRatio> {
+    let at_points = |condition: &Condition| -> Vec<PublishedRatio> {
+        let Some(quantity) = swept(experiment, condition) else { return printed(experiment, condition) };
+        let points = experiment.published_points(&quantity.id).into_iter();
+        points.flat_map(|point| printed(experiment, &condition.at(point))).collect()
+    };
+    let mut found: Vec<PublishedRatio> = claim.check.conditions().iter().flat_map(at_points).collect();
+    // Two bounds of one ratio would list it twice.
+    let mut known = BTreeSet::new();
+    found.retain(|one| one.estimate.is_finite() && known.insert(one.what.clone()));
+    found
+}
+
+/// The ratios of a condition at one point according to the printed numbers.
+fn printed(experiment: &Experiment, condition: &Condition) -> Vec<PublishedRatio> {
+    let value = |term: &Term| {
+        let at = printed_point(experiment, term)?;
+        Some(experiment.published_value(&term.quantity, &term.arm, at)?.1.center())
+    };
+    match condition {
+        Condition::Ratio { .. } | Condition::Within { .. } | Condition::Order { .. } => {
+            let ratio = |pair: &[Term]| {
+                let estimate = value(&pair[0])? / value(&pair[1])?;
+                Some(PublishedRatio { what: what(&pair[0], &pair[1]), estimate, is_overhead: false })
+            };
+            condition.terms(&experiment.baseline).windows(2).filter_map(ratio).collect()
+        }
+        Condition::Overhead { of, .. } => {
+            let overhead = || {
+                let at = printed_point(experiment, of)?;
+                let published = experiment.published_overhead(&of.quantity, &of.arm, at)?;
+                let estimate = published.overhead;
+                Some(PublishedRatio { what: overhead_term(of), estimate, is_overhead: true })
+            };
+            overhead().into_iter().collect()
+        }
+        Condition::Absolute { of, .. } => {
+            let share = || {
+                let estimate = value(of)? * experiment.quantity(&of.quantity)?.to_percent()?;
+                Some(PublishedRatio { what: share_term(of), estimate, is_overhead: false })
+            };
+            share().into_iter().collect()
+        }
+    }
+}
+
+/// The point that a term names, among those with printed numbers; `None` if it is none of them.
+/// The point of a quantity that is not swept is `Some(None)`.
+fn printed_point<'a>(experiment: &'a Experiment, term: &Term) -> Option<Option<&'a str>> {
+    let Some(asked) = &term.point else { return Some(None) };
+    let mut points = experiment.published_points(&term.quantity);
+    points.sort_by(|a, b| number(a).total_cmp(&number(b)));
+    let found = match asked {
+        Point::At(point) => {
+            let same = |other: &str| number(other) == number(point) && number(point) < f64::MAX;
+            points.into_iter().find(|other| *other == point.as_str() || same(other))
+        }
+        // The first and the last of a single point are the same, and no sweep.
+        Point::First | Point::Last if points.len() < 2 => None,
+        Point::First => points.first().copied(),
+        Point::Last => points.last().copied(),
+        Point::All | Point::Some => None,
+    };
+    found.map(Some)
 }
 
 /// The number of statements of a condition that must all hold, each at one point.
@@ -50,10 +130,15 @@ fn together(measured: &Measured<'_>, condition: &Condition) -> usize {
 
 /// The points of the quantity that a condition checks at several points.
 fn points_of(measured: &Measured<'_>, condition: &Condition) -> Vec<String> {
-    let terms = condition.terms(&measured.experiment.baseline);
-    let swept = terms.iter().find(|term| term.point.as_ref() == condition.every());
-    let quantity = swept.and_then(|term| measured.experiment.quantity(&term.quantity));
-    quantity.map(|quantity| measured.points(quantity)).unwrap_or_default()
+    swept(measured.experiment, condition).map(|quantity| measured.points(quantity)).unwrap_or_default()
+}
+
+/// The quantity that a condition checks at several points.
+fn swept<'a>(experiment: &'a Experiment, condition: &Condition) -> Option<&'a Quantity> {
+    let every = condition.every()?;
+    let terms = condition.terms(&experiment.baseline);
+    let term = terms.iter().find(|term| term.point.as_ref() == Some(every))?;
+    experiment.quantity(&term.quantity)
 }
 
 /// Grades a condition at every point that it names. `together` is the number of statements of the
@@ -99,12 +184,12 @@ fn grade_intervals(
     match condition {
         Condition::Ratio { left, relation, factor, right } => {
             let found = between(measured, left, right)?;
-            seen.push(of_ratio(format!("{left} / {right}"), &found));
+            seen.push(of_ratio(what(left, right), &found));
             Ok(found.grade_in_family(bound(*relation, *factor), family))
         }
         Condition::Within { left, percent, right } => {
             let found = between(measured, left, right)?;
-            seen.push(of_ratio(format!("{left} / {right}"), &found));
+            seen.push(of_ratio(what(left, right), &found));
             let far = 1.0 + percent / 100.0;
             Ok(found.grade_in_family(Bound::Between(1.0 / far, far), family))
         }
@@ -120,7 +205,7 @@ fn grade_intervals(
             for (relation, arm) in rest {
                 let right = first.on(arm);
                 let found = between(measured, &left, &right)?;
-                seen.push(of_ratio(format!("{left} / {right}"), &found));
+                seen.push(of_ratio(what(&left, &right), &found));
                 grades.push(found.grade_in_family(bound(*relation, 1.0), family));
                 left = right;
             }
@@ -134,7 +219,7 @@ fn grade_intervals(
             // Measured shares are fractions.
             let (low, high) = found.ends();
             seen.push(CheckedRatio {
-                what: format!("{of}, per cent"),
+                what: share_term(of),
                 estimate: found.estimate() * 100.0,
                 low: low * 100.0,
                 high: high * 100.0,
@@ -214,6 +299,16 @@ fn of_overhead(of: &Term, ratio: &Ratio) -> CheckedRatio {
     }
 }
 
+/// The ratio of two terms in the words of a check.
+fn what(left: &Term, right: &Term) -> String {
+    format!("{left} / {right}")
+}
+
+/// The value of a share in the words of a check.
+fn share_term(of: &Term) -> String {
+    format!("{of}, per cent")
+}
+
 /// The overhead in the words of a check.
 fn overhead_term(of: &Term) -> String {
     let point = of.point.as_ref().map(|point| format!("@{point}")).unwrap_or_default();
@@ -273,6 +368,43 @@ mod tests {
         assert_eq!(graded(30, 0, true), ClaimGrade::Checked(Grade::Holds));
         let ClaimGrade::NotRun { not_run } = graded(30, 1, true) else { panic!("a trial failed") };
         assert!(not_run.contains("nothing is concluded about xz in docker:net=host: FAILED"), "{not_run}");
+    }
+
+    #[test]
+    fn a_claim_has_the_printed_ratios_and_its_arms() {
+        let library = crate::library().unwrap();
+        let of = |name: &str, id: &str| {
+            let experiment = library.find(name).unwrap()[0].experiment;
+            let claim = experiment.claims.iter().find(|claim| claim.id == id).unwrap();
+            let printed = published(experiment, claim).into_iter();
+            (printed.map(|one| (one.what, one.estimate)).collect::<Vec<_>>(), arms(experiment, claim))
+        };
+        let near = |found: &[(String, f64)], expected: &[(&str, f64)]| {
+            let same = |((what, found), (name, expected)): (&(String, f64), &(&str, f64))| {
+                what == name && (found / expected - 1.0).abs() < 1e-9
+            };
+            found.len() == expected.len() && found.iter().zip(expected).all(same)
+        };
+        // Two bounds of one ratio.
+        let (printed, arms) = of("felter-2014/table-1/pxz", "kvm-slower");
+        assert!(near(&printed, &[("kvm pxz / native pxz", 59.2 / 76.2)]), "{printed:?}");
+        assert_eq!(arms, ["kvm", "native"]);
+        // A value is a share.
+        let (printed, arms) = of("cloudspectator-2017/system", "kvm-cv");
+        assert!(near(&printed, &[("kvm system-cv, per cent", 1.9)]), "{printed:?}");
+        assert_eq!(arms, ["kvm"]);
+        // Every point that is printed.
+        let (printed, arms) = of("anjali-2020/fig-14", "gvisor-last");
+        assert!(near(&printed[..1], &[("gvisor map@4096 / host map@4096", 1187.0 / 186.2)]), "{printed:?}");
+        assert!(printed.len() > 12, "{printed:?}");
+        assert_eq!(arms, ["gvisor", "host", "fc", "lxc"]);
+        // The cost of a rate is inverse, and the points of the last claim are not printed.
+        let (printed, arms) = of("felter-2014/table-1/gups", "no-overhead-on-memory");
+        let (docker, kvm) = (0.0126 / 0.0124 - 1.0, 0.0126 / 0.0125 - 1.0);
+        let expected = [("docker overhead of gups", docker), ("kvm overhead of gups", kvm)];
+        assert!(near(&printed, &expected), "{printed:?}");
+        assert_eq!(arms, ["docker", "native", "kvm"]);
+        assert!(of("felter-2014/fig-8", "saturates").0.is_empty());
     }
 
     #[test]

@@ -53,12 +53,14 @@ pub fn report_of_directory<E: From<DirectoryError>>(
     let (state, study) = (directory.state(), directory.study());
     let choice = directory.columns()?;
     let mut host = None;
+    let mut is_emulated = false;
     let mut experiments = Vec::new();
     for (at, experiment_state) in state.experiments.iter().enumerate() {
         let run = experiment_state.run.as_ref().map(|run| RunDirectory::open(&directory.path().join(run)));
         let run = run.transpose().map_err(DirectoryError::from)?;
         if let Some(run) = &run {
             host.get_or_insert_with(|| describe_host(run.host()));
+            is_emulated |= run.host().is_emulated();
         }
         let report = run.as_ref().map(&report).transpose()?;
         let experiment = directory.experiment(at)?;
@@ -75,12 +77,13 @@ pub fn report_of_directory<E: From<DirectoryError>>(
         size: state.size.clone(),
         directory: Some(directory.path().display().to_string()),
         tool_version: state.tool_version.clone(),
-        warnings: warnings(directory),
+        warnings: warnings(directory, is_emulated),
         ..study.report(experiments)
     })
 }
 
-fn warnings(directory: &StudyDirectory) -> Vec<String> {
+fn warnings(directory: &StudyDirectory, is_emulated: bool) -> Vec<String> {
+    let emulated = "EMULATED HOST: an emulator executes this host's instructions: the numbers do not apply to real hardware";
     let left = directory.state().experiments.iter().filter(|one| one.is_left()).count();
     let what = if left == 1 {
         "1 experiment has not ended".into()
@@ -89,7 +92,8 @@ fn warnings(directory: &StudyDirectory) -> Vec<String> {
     };
     let them = if left == 1 { "it" } else { "them" };
     let text = format!("{what}; `weigh resume {}` continues {them}", directory.path().display());
-    (left > 0).then_some(text).into_iter().collect()
+    let emulated = is_emulated.then(|| emulated.to_string());
+    emulated.into_iter().chain((left > 0).then_some(text)).collect()
 }
 
 /// A host in one line.
@@ -141,6 +145,7 @@ impl ExperimentRun<'_> {
             views: experiment.views.iter().map(|view| self.view(&measured, view)).collect(),
             claims: experiment.claims.iter().map(|claim| grade(&measured, claim)).collect(),
             remarks: self.remarks(),
+            platforms: self.state.platforms.clone(),
             not_run,
         }
     }

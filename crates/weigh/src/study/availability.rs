@@ -13,8 +13,8 @@ use weigh_studies::Column;
 pub struct AvailabilityCheck {
     /// The reason why each environment cannot be measured; none if it can.
     environments: BTreeMap<String, Option<String>>,
-    /// The reason why each platform cannot be measured; none if it can.
-    platforms: BTreeMap<String, Option<String>>,
+    /// What identifies each platform, or the reason why it cannot be measured.
+    platforms: BTreeMap<String, Result<String, String>>,
 }
 
 impl AvailabilityCheck {
@@ -63,13 +63,25 @@ impl AvailabilityCheck {
         }
         let found = platforms::availabilities(host.host()?, &unknown);
         for (platform, found) in unknown.into_iter().zip(found) {
-            let missing = match found {
-                Availability::Ready { .. } => None,
-                Availability::Missing { reason, remedy } => Some(with_remedy(&reason, remedy.as_deref())),
+            let found = match found {
+                Availability::Ready { detail } => Ok(detail),
+                Availability::Missing { reason, remedy } => Err(with_remedy(&reason, remedy.as_deref())),
             };
-            self.platforms.insert(platform.name().to_string(), missing);
+            self.platforms.insert(platform.name().to_string(), found);
         }
         Ok(())
+    }
+
+    /// The version of each platform of these columns, and what else identifies it. The columns have
+    /// been checked; one that cannot be measured does not count.
+    pub fn versions(&self, columns: &[Column]) -> BTreeMap<String, String> {
+        let measured = columns.iter().filter(|column| column.missing.is_none());
+        let platforms = measured.filter_map(|column| usable(column.spec.as_ref()?).ok());
+        let version = |(platform, _): (&'static dyn Platform, EnvironmentSpec)| {
+            let detail = self.platforms.get(platform.name())?.as_ref().ok()?;
+            Some((platform.name().to_string(), detail.clone()))
+        };
+        platforms.filter_map(version).collect()
     }
 
     /// The reason why an environment cannot be measured. Its platform has been checked.
@@ -78,7 +90,7 @@ impl AvailabilityCheck {
             Ok(usable) => usable,
             Err(reason) => return Ok(Some(reason)),
         };
-        if let Some(missing) = &self.platforms[platform.name()] {
+        if let Err(missing) = &self.platforms[platform.name()] {
             return Ok(Some(missing.clone()));
         }
         if !platform.capabilities(&resolved).makes_explicit {

@@ -88,8 +88,10 @@ fn prepare(
     for column in columns.iter().filter(|column| without.contains_key(&column.id)) {
         ui::note(&format!("  without {}: {}", column.id, without[&column.id]));
     }
+    let platforms = availability.versions(&columns);
     Ok(directory.update(at, |state| {
         state.without = without;
+        state.platforms = platforms;
         match command {
             Some(command) => state.command = command,
             None => state.not_run = Some("none of its environments can run here".into()),

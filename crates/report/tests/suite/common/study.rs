@@ -3,6 +3,7 @@
 
 use super::EVIL;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use weigh_model::Better;
 use weigh_report::study::{
     ArmReport, CheckedRatio, ClaimGrade, ClaimReport, ExperimentReport, MeasuredNumber, PublishedNumber,
@@ -161,6 +162,7 @@ fn experiment(name: &str, title: &str, arms: Vec<ArmReport>, views: Vec<ViewRepo
         views,
         claims: Vec::new(),
         remarks: Vec::new(),
+        platforms: BTreeMap::new(),
     }
 }
 
@@ -176,6 +178,8 @@ fn claim(id: &str, says: &str, check: &str, grade: ClaimGrade) -> ClaimReport {
         check: check.into(),
         grade,
         seen: Vec::new(),
+        published: Vec::new(),
+        arms: Vec::new(),
     }
 }
 
