@@ -22,8 +22,8 @@ const PREAMBLE: &str = r"\documentclass{article}
 
 /// Tables with more columns than this are set in a smaller size.
 const WIDE: usize = 6;
-/// The width that the columns of stacked numbers share, of the 267 mm between the margins. The
-/// first column and the labels of the lines take the rest.
+/// The width that the columns of stacked numbers, or those of texts, share of the 267 mm between the
+/// margins. The other columns take the rest.
 const SHARED_MM: usize = 180;
 /// The space between two columns.
 const GAP_MM: usize = 5;
@@ -177,19 +177,26 @@ fn write_table(out: &mut String, table: &Table) {
     table.below.iter().for_each(|line| out.push_str(&format!("{}\\par\n", escape(line))));
 }
 
+/// The width of each of these many columns, which share what there is.
+fn shared_mm(columns: usize) -> usize {
+    (SHARED_MM / columns.max(1)).saturating_sub(GAP_MM).min(WIDEST_MM)
+}
+
 /// The layout of the columns. Reasons and rows of five numbers are broken into lines, because they
 /// are longer than a column of stacked numbers may be.
 fn layout(table: &Table, sheet: &Sheet<'_>) -> String {
     if table.stack.is_empty() {
+        let texts = sheet.columns.iter().filter(|column| column.fit == Fit::Remarks).count();
+        let width = shared_mm(texts);
         let column = |column: &SheetColumn<'_>| match (column.fit, column.align) {
-            (Fit::Remarks, _) => "p{60mm}",
-            (_, crate::document::Align::Left) => "l",
-            _ => "r",
+            (Fit::Remarks, _) => format!("p{{{width}mm}}"),
+            (_, crate::document::Align::Left) => "l".into(),
+            _ => "r".into(),
         };
         return sheet.columns.iter().map(column).collect();
     }
     let count = sheet.columns.len().saturating_sub(2);
-    let width = (SHARED_MM / count.max(1)).saturating_sub(GAP_MM).min(WIDEST_MM);
+    let width = shared_mm(count);
     let columns = format!(">{{\\raggedleft\\arraybackslash}}p{{{width}mm}}").repeat(count);
     format!(">{{\\raggedright\\arraybackslash}}p{{45mm}}l{columns}")
 }

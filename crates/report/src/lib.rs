@@ -69,7 +69,7 @@ pub use planned::planned;
 pub use pool::{PooledMachine, PooledReport, render_pooled};
 pub use quantity::Scale;
 pub use report::{ComparedRuns, EnvironmentFacts, Format, LogEnd, Options, Report, ReportError};
-pub use study::render_study;
+pub use study::{render_claims, render_study};
 
 /// Writes a report in one format. The text ends with a line break.
 ///

@@ -7,6 +7,7 @@
 
 mod agreement;
 pub(crate) mod charts;
+mod claims;
 mod costs;
 mod delimited;
 mod document;
@@ -33,6 +34,22 @@ pub fn render_study(report: &StudyReport, format: Format, options: &Options) -> 
         Format::Junit => junit::render(report),
         format if format.is_for_tools() => Err(ReportError::NotOneRun { what: "study" }),
         _ => render_document(&document::document(report), format, options),
+    }
+}
+
+/// Writes what has become of the claims of studies, each study or part of a study by itself. The
+/// text ends with a line break.
+///
+/// # Errors
+/// A format that is neither for people nor JSON; faults of this crate.
+pub fn render_claims(
+    studies: &[StudyReport],
+    format: Format,
+    options: &Options,
+) -> Result<String, ReportError> {
+    match format {
+        Format::Json => json::render_all(studies),
+        _ => render_document(&claims::document(studies), format, options),
     }
 }
 

@@ -272,7 +272,8 @@ fn below(view: &ViewReport) -> Vec<String> {
     grouped(reasons, |(reason, _)| reason.clone()).into_iter().map(sentence).collect()
 }
 
-fn claims(claims: &[ClaimReport]) -> Block {
+/// The claims of an experiment, each with its grade.
+pub(super) fn claims(claims: &[ClaimReport]) -> Block {
     let item = |claim: &ClaimReport| {
         let words = notes::claim(claim);
         let check = format!("check: {}", words.check);

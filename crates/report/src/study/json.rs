@@ -17,9 +17,19 @@ struct Document<'a> {
     study: &'a StudyReport,
 }
 
+impl<'a> Document<'a> {
+    fn of(study: &'a StudyReport) -> Self {
+        Self { format: FORMAT, summary: Tally::of_study(study), study }
+    }
+}
+
+/// Several studies as a list, each as [`render`] writes it.
+pub(super) fn render_all(reports: &[StudyReport]) -> Result<String, ReportError> {
+    Ok(to_json(&reports.iter().map(Document::of).collect::<Vec<_>>())?)
+}
+
 /// The study as JSON. It can be read back as a [`StudyReport`], which then has percentiles only in
 /// labels.
 pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
-    let document = Document { format: FORMAT, summary: Tally::of_study(report), study: report };
-    Ok(to_json(&document)?)
+    Ok(to_json(&Document::of(report))?)
 }

@@ -35,6 +35,13 @@ impl Claims {
     pub(super) fn all(&self) -> [usize; 4] {
         [self.hold, self.differ, self.undecided, self.not_run]
     }
+
+    /// The counts as one sentence without a full stop.
+    pub(super) fn sentence(&self) -> String {
+        counts("claim", self.all(), Self::WORDS, |_| true).unwrap_or_else(|| "no claims".into())
+    }
+
+    const WORDS: [&str; 4] = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
 }
 
 impl Overheads {
@@ -47,8 +54,13 @@ impl Overheads {
 impl Tally {
     /// Counts the grades of a whole study.
     pub(super) fn of_study(report: &StudyReport) -> Self {
+        Self::of_studies(std::slice::from_ref(report))
+    }
+
+    /// Counts the grades of several studies.
+    pub(super) fn of_studies(reports: &[StudyReport]) -> Self {
         let mut tally = Self::default();
-        report.experiments.iter().for_each(|experiment| tally.add(experiment));
+        reports.iter().flat_map(|report| &report.experiments).for_each(|experiment| tally.add(experiment));
         tally
     }
 
@@ -96,11 +108,10 @@ impl Tally {
     }
 
     fn parts(&self, shown: impl Fn(usize) -> bool) -> String {
-        const CLAIMS: [&str; 4] = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
         const OVERHEADS: [&str; 4] =
             ["AGREES", "DIFFERS", "UNDECIDED (cannot be told apart)", "not measured"];
         let parts = [
-            counts("claim", self.claims.all(), CLAIMS, &shown),
+            counts("claim", self.claims.all(), Claims::WORDS, &shown),
             counts("published overhead", self.overheads.all(), OVERHEADS, &shown),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")

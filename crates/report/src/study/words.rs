@@ -1,6 +1,8 @@
 //! The numbers and grades of cells, typed, the same in every format.
 
-use super::{CheckedRatio, ClaimGrade, MeasuredNumber, PublishedNumber, RowReport, StudyCell};
+use super::{
+    CheckedRatio, ClaimGrade, MeasuredNumber, PublishedNumber, PublishedRatio, RowReport, StudyCell,
+};
 use crate::document::{Entry, Piece, Tone};
 use crate::quantity::{Effect, Quantity, Scale};
 use weigh_model::{Better, Unit};
@@ -197,6 +199,14 @@ pub(super) fn seen(seen: &CheckedRatio) -> String {
         format!("{estimate} [{low}, {high}]")
     };
     format!("{} {numbers}, n {}", seen.what, seen.n)
+}
+
+/// A ratio according to the printed numbers.
+pub(super) fn published_ratio(published: &PublishedRatio) -> String {
+    let PublishedRatio { what, estimate, is_overhead } = published;
+    let number =
+        if *is_overhead { Effect::new(*estimate, *estimate, *estimate).estimate } else { plain(*estimate) };
+    format!("{what} {number}")
 }
 
 /// The heading of a row: the paper's words, and the point of a sweep.

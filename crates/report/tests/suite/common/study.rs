@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use weigh_model::Better;
 use weigh_report::study::{
     ArmReport, CheckedRatio, ClaimGrade, ClaimReport, ExperimentReport, MeasuredNumber, PublishedNumber,
-    Replacement, RowReport, StudyCell, StudyReport, ViewForm, ViewReport,
+    PublishedRatio, Replacement, RowReport, StudyCell, StudyReport, ViewForm, ViewReport,
 };
 use weigh_stats::{Grade, Interval};
 
@@ -412,6 +412,20 @@ pub fn everything() -> StudyReport {
         warnings: vec!["KVM is not ready; run weigh doctor".into()],
         raw_logs: None,
     }
+}
+
+/// The whole study, with what a page about its claims has besides.
+pub fn claimed() -> StudyReport {
+    let mut report = everything();
+    let compression = &mut report.experiments[0];
+    compression.platforms = [("docker".to_string(), "Docker 26.1.4".to_string())].into();
+    let what = "docker overhead of pxz".to_string();
+    compression.claims[0].published = vec![PublishedRatio { what, estimate: 0.0367, is_overhead: true }];
+    let arms = ["docker native", "kvm native", "native kvm-tuned kvm"];
+    for (claim, arms) in compression.claims.iter_mut().zip(arms) {
+        claim.arms = arms.split(' ').map(String::from).collect();
+    }
+    report
 }
 
 /// A study of which nothing was run.

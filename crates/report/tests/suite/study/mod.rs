@@ -1,6 +1,7 @@
 //! Studies: what every format says about them, and what none says.
 
 mod beside;
+mod claims;
 mod rules;
 
 use crate::common::{FORMATS, Shown, study};
