@@ -15,6 +15,7 @@
 //! instead of a run's.
 
 mod check;
+mod claims;
 mod columns;
 mod command;
 mod directory;
@@ -30,6 +31,7 @@ mod values;
 mod write;
 
 pub use check::{Check, CheckError, Condition, Point, Relation, Term};
+pub use claims::every_claim;
 pub use columns::{Column, ColumnChoice, ColumnError};
 pub use command::{environment_names, experiment_command, shell_quoted};
 pub use directory::{DirectoryError, ExperimentState, StudyDirectory, StudyState, run_name};
