@@ -82,11 +82,12 @@ test-faults:
 	cargo run --package weighbridge -- image build debian
 	WEIGH_FAULTS=$(MINUTES) tests/run --profile long --package weighbridge -E 'test(/^kills::a_soak/)'
 
-# All experiments of all studies at their quick size, in an hour; what they
-# made is in target/tmp/studies. It wants the machine to itself. Debian's mariadb-server, sysbench,
-# redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio, sjeng, libquantum-dev, curl, python3-numpy,
-# python3-requests, python3-flask, python3-setuptools, python3-sqlalchemy, python3-matplotlib and
-# python3-django are measured by it, and texlive-science compiles what it writes.
+# All experiments of all studies at their quick size, in an hour; what they made is in
+# target/tmp/studies, where claims.md says what has become of every claim. It wants the machine to
+# itself. Debian's mariadb-server, sysbench, redis-server, redis-tools, nuttcp, hpcc, bonnie++, fio,
+# sjeng, libquantum-dev, curl, python3-numpy, python3-requests, python3-flask, python3-setuptools,
+# python3-sqlalchemy, python3-matplotlib and python3-django are measured by it, and texlive-science
+# compiles what it writes.
 test-studies:
 	cargo run --release --package weighbridge -- image build debian
 	WEIGH_STUDIES=1 tests/run --profile long --release --package weighbridge -E 'test(/^studies::/)'

@@ -4,6 +4,7 @@
 //! `WEIGH_BLESS=1 cargo test --package weighbridge --test suite book::` rewrites the reference and
 //! the lists in SUMMARY.md that follow from it.
 
+mod claims;
 mod lines;
 mod page;
 #[path = "book/promises.rs"]

@@ -3,9 +3,9 @@
 //! grade, and every table and figure is in every format.
 //!
 //! It takes an hour on two CPUs. The studies stay in `target/tmp/studies`, each
-//! with its page.
+//! with its page, and `claims.md` beside them says what has become of all claims.
 
-use crate::support::{Said, Stage, diagnosis, is_ready, words};
+use crate::support::{Said, Stage, diagnosis, faults_of_claims, is_ready, words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -96,6 +96,13 @@ fn all_studies_run_whole() {
         }
         eprintln!("    {}", directory.join("report.html").display());
         faults.extend(tally.faults.into_iter().map(|fault| format!("{study}: {fault}")));
+    }
+    let page = stage.stdout(&format!("study --claims {} --format md", kept.display()));
+    std::fs::write(kept.join("claims.md"), &page).unwrap();
+    eprintln!("{}", kept.join("claims.md").display());
+    // What an earlier version measured may have other claims.
+    if asked == "1" {
+        faults.extend(faults_of_claims(&page));
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     stage.host_is_as_before();

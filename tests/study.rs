@@ -2,7 +2,8 @@
 //! making one of a run.
 
 use crate::support::{
-    Stage, copy, interrupt, kill, listed, named, ready, trials, unbroken, wait_until, words,
+    Stage, claim_rows, copy, faults_of_claims, interrupt, kill, listed, named, ready, trials, unbroken,
+    wait_until, words,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -226,6 +227,7 @@ fn a_study_of_ones_own_is_measured_and_graded() {
     let ms = cells[0]["measured"]["value"].as_f64().unwrap();
     assert!((ms - 10.0).abs() < 0.01, "{}", cells[0]);
     assert!(cells[3]["measured"].is_null(), "{}", cells[3]);
+    assert_eq!(fakes["platforms"], serde_json::json!({ "null": "a fake" }));
     let jail = listed(fakes, "arms").iter().find(|arm| arm["id"] == "jail").unwrap();
     assert!(jail["not_run"].as_str().unwrap().contains("--arm jail="), "{jail}");
 
@@ -536,7 +538,7 @@ mod fakes {
         ] {
             assert_ne!(text, recorded);
             stage.write("s/study.json", text);
-            for command in ["show s", "resume s"] {
+            for command in ["show s", "resume s", "study --claims s"] {
                 stage.refuses(command, words);
             }
         }
@@ -611,6 +613,60 @@ mod fakes {
             assert!(one["views"][0]["rows"][0]["cells"][0]["measured"]["value"].is_number(), "{one}");
         }
         assert!(!stage.here().join("s/table-1").exists());
+        stage.host_is_as_before();
+    }
+
+    #[test]
+    fn every_claim_is_on_the_page_of_claims() {
+        let stage = Stage::with_fakes();
+        copy(&recorded(), &stage.here().join("runs/recorded"));
+        let page = stage.stdout("study --claims runs --format md");
+        assert_eq!(faults_of_claims(&page), [""; 0]);
+        assert_eq!(page, stage.stdout("study --claims runs/recorded runs --format md"));
+        assert!(page.contains("was not checked here; no run of it was given"), "{page}");
+
+        // A study that is not built in comes last.
+        let rows = claim_rows(&page);
+        let (others, measured) = rows.split_at(rows.len() - 4);
+        assert!(others.iter().all(|(study, _)| study != "recorded"));
+        let graded: Vec<[&str; 3]> =
+            measured.iter().map(|(study, row)| [study.as_str(), row[6].as_str(), row[7].as_str()]).collect();
+        let b = "null:effect=0.1,label=b,sd=0.01,seed=2; null:sd=0.01";
+        let noisy = "null:label=noisy,sd=0.5,seed=3; null:sd=0.01";
+        let expected = [
+            ["recorded", "HOLDS", b],
+            ["recorded", "DIFFERS", b],
+            ["recorded", "UNDECIDED (89 blocks)", noisy],
+            ["recorded", "NOT RUN", ""],
+        ];
+        assert_eq!(graded, expected);
+        assert!(measured[0].1[4].starts_with("b overhead of time +10.5 %"), "{measured:?}");
+        assert!(
+            measured[0].1[5].starts_with("b overhead of time +10.0 % [+8.7, +11.2], n 6"),
+            "{measured:?}"
+        );
+        let words = unbroken(&stage.stdout("study --claims runs"));
+        for part in ["B costs at least 5 % more", "Jail (speed): a machine of yours", "SIZE QUICK"] {
+            assert!(words.contains(part), "no `{part}` in {words}");
+        }
+
+        // What is missing, or has no such grade, is found.
+        let line = page.lines().find(|line| line.starts_with("| table-1/pxz: kvm-slower")).unwrap();
+        for (old, new) in [("kvm-slower", "kvm-slowest"), ("NOT RUN", "DONE"), ("no run of it was given", "")]
+        {
+            let spoilt = page.replacen(line, &line.replace(old, new), 1);
+            assert_eq!(faults_of_claims(&spoilt).len(), 1, "{old}");
+        }
+
+        std::fs::create_dir(stage.here().join("empty")).unwrap();
+        for (words, expected) in [
+            ("--claims empty", &["empty is no directory of a study", "study.json"][..]),
+            ("--claims runs gone", &["gone"]),
+            ("--claims runs --format csv", &["claims have no csv output"]),
+            ("felter-2014 --claims runs", &["cannot be used with"]),
+        ] {
+            stage.refuses(&format!("study {words}"), expected);
+        }
         stage.host_is_as_before();
     }
 

@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the binary with its own state directory, and the state of the
 //! host before and after.
 
+mod claims;
 mod engine;
 mod host;
 #[allow(dead_code, reason = "the tests of platforms use all of it")]
@@ -10,6 +11,7 @@ mod reports;
 mod runs;
 
 use assert_cmd::Command;
+pub use claims::{claim_rows, faults_of_claims};
 use host::HostState;
 pub use readers::{has_r, json_of, output_of, python_with};
 pub use reports::{cell, cell_of, listed, median, named, shown};

@@ -60,21 +60,7 @@ fn not_measured(study: &Study, measured: &[StudyReport]) -> Option<StudyReport> 
         (!rest.claims.is_empty()).then(|| without_run(&rest))
     };
     let experiments: Vec<ExperimentReport> = study.experiments.iter().filter_map(rest).collect();
-    (!experiments.is_empty()).then(|| StudyReport {
-        name: study.name.clone(),
-        title: study.title.clone(),
-        authors: study.authors.clone(),
-        published: study.published.clone(),
-        host_then: study.host.clone(),
-        method_then: study.method.clone(),
-        host_here: String::new(),
-        size: String::new(),
-        directory: None,
-        tool_version: String::new(),
-        experiments,
-        warnings: Vec::new(),
-        raw_logs: None,
-    })
+    (!experiments.is_empty()).then(|| StudyReport { tool_version: String::new(), ..study.report(experiments) })
 }
 
 fn without_run(experiment: &Experiment) -> ExperimentReport {

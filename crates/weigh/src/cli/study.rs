@@ -17,6 +17,7 @@ use std::path::PathBuf;
   weigh study morabito-2015/fig-7 --on 'podman;runsc'
   weigh study --file mine.toml
   weigh study new last --output mine.toml
+  weigh study --claims weigh-runs --format md
 
 Every experiment is a command of weigh, whose run is stored below the study's directory. The result is the study's own table or \
 figure: the published numbers, those measured here, and for every claim whether it holds (HOLDS: the whole 95 % interval satisfies \
@@ -54,6 +55,11 @@ pub struct StudyArgs {
     /// published them, and apply these statistics; writes a report only with --out
     #[arg(long, value_name = "DIR", conflicts_with_all = ["size", "on", "arm", "blocks", "precision", "budget", "no_void", "seed", "dry_run"])]
     pub reanalyse: Option<PathBuf>,
+    /// Measure nothing: show what has become of every claim of every study, from these directories
+    /// of studies that were measured, or from all such in these directories; of several runs of an
+    /// experiment the last counts
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["names", "size", "on", "arm", "blocks", "precision", "budget", "no_void", "seed", "out", "reanalyse", "dry_run", "json"])]
+    pub claims: Vec<PathBuf>,
     /// Print the commands; do nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -1,16 +1,16 @@
 //! `weigh study`: measures the experiments of studies on this host, and shows them beside the
 //! published results.
 
-use super::run::{RUNS, catch_signals};
+use super::run::{RUNS, catch_signals, find};
 use super::study_new;
 use crate::cli::{EffortArgs, OutputFormat, StudyArgs, StudyCommand};
-use crate::error::{ExitKind, Failure};
+use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::LocalHost;
 use crate::study::{self, AvailabilityCheck, acceleration};
 use crate::{output, request, ui};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
 use weigh_model::harmless_lines;
@@ -18,7 +18,7 @@ use weigh_report::ReportError;
 use weigh_report::study::StudyReport;
 use weigh_studies::{
     Column, ColumnChoice, Experiment, ExperimentState, Library, ReanalysisResult, Study, StudyDirectory,
-    StudyState, UnknownExperiment, reanalyse,
+    StudyState, UnknownExperiment, every_claim, reanalyse,
 };
 
 /// Lists studies, or measures experiments of one.
@@ -31,6 +31,9 @@ pub fn run(args: &StudyArgs) -> Result<(), Failure> {
     }
     refuse_format("study", "DIR/EXPERIMENT", args.format)?;
     let library = Library::load(args.file.as_slice())?;
+    if !args.claims.is_empty() {
+        return show_claims(&library, &args.claims, args.format);
+    }
     let names = match (&args.names[..], &args.file) {
         ([], Some(_)) if !args.json => vec![library.studies().last().expect("the user's").name.clone()],
         (names, _) => names.to_vec(),
@@ -92,6 +95,39 @@ pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<
             Ok(())
         }
     }
+}
+
+/// Shows every claim of the library, and what the studies in these directories found.
+fn show_claims(library: &Library, paths: &[PathBuf], format: OutputFormat) -> Result<(), Failure> {
+    let mut measured = Vec::new();
+    for path in paths {
+        for directory in directories_of_studies(&find(path)?)? {
+            measured.push(study::report(&StudyDirectory::open(&directory)?)?);
+        }
+    }
+    let options = ui::report_options(true, None);
+    let text = weigh_report::render_claims(&every_claim(library, measured), format.into(), &options)
+        .map_err(|error| no_output("claims", format, error))?;
+    ui::print(&text);
+    Ok(())
+}
+
+/// The directories of studies that a directory is or holds, in the order of their names.
+fn directories_of_studies(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if StudyDirectory::is_one(path) {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let failed = |error: std::io::Error| file_failure("read", path, error);
+    let entries = std::fs::read_dir(path).map_err(failed)?;
+    let below = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut found = below.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    found.retain(|path| StudyDirectory::is_one(path));
+    found.sort();
+    if found.is_empty() {
+        return Err(Failure::input(format!("{} is no directory of a study, and holds none", path.display()))
+            .hint("`weigh study NAME` makes one; it has a study.json"));
+    }
+    Ok(found)
 }
 
 /// Shows the results in the study's own logs, then reports the first log that cannot be used.
