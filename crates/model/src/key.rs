@@ -1,6 +1,6 @@
 //! The keys that identify the workloads of a plan in results.
 
-use crate::neighbours::{GUESTS, NEIGHBOURS, SHARES};
+use crate::neighbours::{BESIDE, GUESTS, NEIGHBOURS, SHARES};
 use crate::{NeighbourKind, Started, WorkloadPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,8 +57,11 @@ impl WorkloadKey {
             name: id_without_params(plan).into(),
             params: plan.params.clone(),
             guests: plan.neighbours.as_ref().map(|neighbours| neighbours.guests).or(started),
-            neighbours: beside
-                .map(|beside| NeighbourKind { load: beside.load.kind(), shares: beside.shares }),
+            neighbours: beside.map(|beside| NeighbourKind {
+                load: beside.load.kind(),
+                shares: beside.shares,
+                environment: beside.environment.clone(),
+            }),
         }
     }
 
@@ -66,7 +69,7 @@ impl WorkloadKey {
     /// only in these are compared with each other.
     pub fn without_guests(&self) -> Self {
         let mut params = self.params.clone();
-        params.retain(|name, _| ![GUESTS, NEIGHBOURS, SHARES].contains(&name.as_str()));
+        params.retain(|name, _| ![GUESTS, NEIGHBOURS, SHARES, BESIDE].contains(&name.as_str()));
         Self { name: self.name.clone(), params, guests: None, neighbours: None }
     }
 }
@@ -87,12 +90,26 @@ fn id_without_params(plan: &WorkloadPlan) -> &str {
     if plan.id.strip_prefix(&plan.name).is_some_and(|rest| rest.starts_with('{')) {
         return &plan.name;
     }
-    let is_param = |pair: &str| {
-        pair.split_once('=').is_some_and(|(name, value)| plan.params.get(name).is_some_and(|v| v == value))
-    };
     match plan.id.strip_suffix('}').and_then(|id| id.rsplit_once('{')) {
-        Some((name, inner)) if inner.split(',').all(is_param) => name,
+        Some((name, inner)) if are_params(inner, &plan.params) => name,
         _ => &plan.id,
+    }
+}
+
+/// Whether a text is a list of these parameters, `name=value` separated by commas. A value may have
+/// commas, as the name of an environment does.
+fn are_params(text: &str, params: &BTreeMap<String, String>) -> bool {
+    let mut rest = text;
+    loop {
+        let after = params.iter().find_map(|(name, value)| {
+            let after = rest.strip_prefix(name.as_str())?.strip_prefix('=')?.strip_prefix(value.as_str())?;
+            (after.is_empty() || after.starts_with(',')).then_some(after)
+        });
+        match after {
+            None => return false,
+            Some("") => return true,
+            Some(after) => rest = &after[1..],
+        }
     }
 }
 
@@ -109,6 +126,7 @@ mod tests {
     #[test]
     fn the_name_is_the_id_without_parameters() {
         let beside = [("guests", "2"), ("neighbours", "idle")];
+        let machines = [("beside", "qemu:accel=kvm,net=nat"), ("guests", "2"), ("neighbours", "idle")];
         for (id, name, params, expected) in [
             ("spin", "spin", &[][..], "spin"),
             ("spin{work=5e7}", "spin", &[("work", "5e7")], "spin"),
@@ -116,6 +134,13 @@ mod tests {
             ("sleep 0.1", "sleep", &[], "sleep 0.1"),
             ("awk {print}", "awk", &[], "awk {print}"),
             ("awk {x=1}{guests=2,neighbours=idle}", "awk", &beside, "awk {x=1}"),
+            (
+                "awk {x=1}{beside=qemu:accel=kvm,net=nat,guests=2,neighbours=idle}",
+                "awk",
+                &machines,
+                "awk {x=1}",
+            ),
+            ("awk {x=1}{guests=20}", "awk", &beside, "awk {x=1}{guests=20}"),
         ] {
             assert_eq!(WorkloadKey::of(&plan(id, name, params)).name, expected, "{id}");
         }
@@ -123,13 +148,26 @@ mod tests {
 
     #[test]
     fn guests_and_neighbours_are_not_read_from_text() {
-        let params = [("guests", "8"), ("neighbours", "cpu"), ("shares", "limits"), ("work", "5e7")];
-        let mut plan = plan("spin{guests=8,neighbours=cpu,shares=limits,work=5e7}", "spin", &params);
-        let load = Load::Again { name: "cpu".into(), command: Vec::new() };
-        plan.neighbours = Some(Neighbours { guests: 8, load, shares: Shares::Limits, stay: false });
+        let params = [
+            ("beside", "runc"),
+            ("guests", "8"),
+            ("neighbours", "cpu"),
+            ("shares", "limits"),
+            ("work", "5e7"),
+        ];
+        let id = "spin{beside=runc,guests=8,neighbours=cpu,shares=limits,work=5e7}";
+        let mut plan = plan(id, "spin", &params);
+        plan.neighbours = Some(Neighbours {
+            guests: 8,
+            load: Load::Again { name: "cpu".into(), command: Vec::new() },
+            shares: Shares::Limits,
+            environment: Some("runc".into()),
+            stay: false,
+        });
         let key = WorkloadKey::of(&plan);
         assert_eq!(key.to_string(), plan.id);
-        let kind = NeighbourKind { load: LoadKind::Cpu, shares: Shares::Limits };
+        let kind =
+            NeighbourKind { load: LoadKind::Cpu, shares: Shares::Limits, environment: Some("runc".into()) };
         assert_eq!((key.guests, key.neighbours.as_ref()), (Some(8), Some(&kind)));
         assert_eq!(key.without_guests().to_string(), "spin{work=5e7}");
         let text = serde_json::to_string(&key.without_guests()).unwrap();

@@ -1,6 +1,6 @@
-//! The neighbours of the measured guest: other guests of the same environment on the same CPUs, and
-//! what they do. The constants name the parameters and metrics of workloads with neighbours in
-//! plans and samples.
+//! The neighbours of the measured guest: other guests that are up beside it, of its own environment
+//! or of another, and what they do. The constants name the parameters and metrics of workloads with
+//! neighbours in plans and samples.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,6 +11,8 @@ pub const GUESTS: &str = "guests";
 pub const NEIGHBOURS: &str = "neighbours";
 /// Parameter of a workload: how CPU time is shared out, if not equally.
 pub const SHARES: &str = "shares";
+/// Parameter of a workload: the environment of the neighbours, if the plan names one.
+pub const BESIDE: &str = "beside";
 /// Metric: guests that were up during the trial, including the measured one; fewer than asked for
 /// if no more could be started.
 pub const UP: &str = "guests_up";
@@ -28,7 +30,7 @@ pub const NEIGHBOURS_CPU: &str = "neighbours_cpu";
 /// Metric: runs of the neighbours' command, or responses of their servers, per second.
 pub const NEIGHBOURS_RATE: &str = "neighbours_rate";
 
-/// Other guests of the environment that are up and awake while one is measured, on the same CPUs.
+/// Other guests that are up and awake while one is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Neighbours {
     /// Number of guests, including the measured one; at least 1.
@@ -38,6 +40,10 @@ pub struct Neighbours {
     /// How CPU time is shared out among all of them.
     #[serde(default)]
     pub shares: Shares,
+    /// Name of the neighbours' environment, one of the plan's; that of the measured guest when
+    /// absent, as in plans of formats before 13.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
     /// Whether the neighbours stay from trial to trial, at rest while other environments are
     /// measured. Otherwise they are started for each trial and stopped after it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -132,7 +138,8 @@ impl fmt::Display for LoadKind {
     }
 }
 
-/// Neighbours by what they do and how CPU time is shared with them, whatever their number.
+/// Neighbours by what they do, how CPU time is shared with them and what they run on, whatever their
+/// number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NeighbourKind {
     /// What they do.
@@ -140,14 +147,22 @@ pub struct NeighbourKind {
     pub load: LoadKind,
     /// How CPU time is shared out.
     pub shares: Shares,
+    /// Their environment, if the plan names one; that of the measured guest when absent.
+    #[serde(rename = "beside", default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
 }
 
-/// Writes the load, and the shares if they are not equal, as in `cpu, weights`.
+/// Writes the load, the environment if there is one, and the shares if they are not equal, as in
+/// `cpu in runc, weights`.
 impl fmt::Display for NeighbourKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.load)?;
+        if let Some(environment) = &self.environment {
+            write!(f, " in {environment}")?;
+        }
         match self.shares {
-            Shares::Equal => write!(f, "{}", self.load),
-            shares => write!(f, "{}, {shares}", self.load),
+            Shares::Equal => Ok(()),
+            shares => write!(f, ", {shares}"),
         }
     }
 }
@@ -197,12 +212,39 @@ mod tests {
 
     #[test]
     fn the_stay_flag_is_written_only_for_lasting_neighbours() {
-        let idle = Neighbours { guests: 4, load: Load::Idle, shares: Shares::Equal, stay: false };
+        let idle =
+            Neighbours { guests: 4, load: Load::Idle, shares: Shares::Equal, environment: None, stay: false };
         let text = serde_json::to_string(&idle).unwrap();
         assert!(!text.contains("stay"), "{text}");
         assert_eq!(serde_json::from_str::<Neighbours>(&text).unwrap(), idle);
         let staying = Neighbours { stay: true, load: Load::Same, ..idle };
         let text = serde_json::to_string(&staying).unwrap();
         assert_eq!(serde_json::from_str::<Neighbours>(&text).unwrap(), staying);
+    }
+
+    /// Plans of earlier formats have no environment of neighbours, and mean that of the guest.
+    #[test]
+    fn the_environment_is_written_only_where_the_plan_names_one() {
+        let earlier = r#"{"guests":4,"load":{"kind":"idle"},"shares":"equal"}"#;
+        let own = serde_json::from_str::<Neighbours>(earlier).unwrap();
+        assert_eq!(own.environment, None);
+        assert_eq!(serde_json::to_string(&own).unwrap(), earlier);
+        let others = Neighbours { environment: Some("runc".into()), ..own };
+        let text = serde_json::to_string(&others).unwrap();
+        assert!(text.contains(r#""environment":"runc""#), "{text}");
+        assert_eq!(serde_json::from_str::<Neighbours>(&text).unwrap(), others);
+    }
+
+    #[test]
+    fn a_kind_names_its_environment_and_its_shares() {
+        let kind = |environment: Option<&str>, shares| NeighbourKind {
+            load: LoadKind::Cpu,
+            shares,
+            environment: environment.map(str::to_string),
+        };
+        assert_eq!(kind(None, Shares::Equal).to_string(), "cpu");
+        assert_eq!(kind(None, Shares::Weights).to_string(), "cpu, weights");
+        assert_eq!(kind(Some("runc"), Shares::Equal).to_string(), "cpu in runc");
+        assert_eq!(kind(Some("runc"), Shares::Limits).to_string(), "cpu in runc, limits");
     }
 }

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// neighbours and runs of fixed duration; 8, the command that made it; 9, slices; 10,
 /// group-sequential runs, balanced orders and a control; 11, commands of environments, standard
 /// input from a file, failures that are ignored, gates of two builds, and shares; 12, energy
-/// and counting system calls.
-pub const PLAN_FORMAT: u32 = 12;
+/// and counting system calls; 13, neighbours of another environment.
+pub const PLAN_FORMAT: u32 = 13;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///

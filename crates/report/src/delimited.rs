@@ -153,7 +153,8 @@ fn beside(report: &Report) -> Vec<Record> {
         rows.push(with(subject, "isolation", against, one.n, one.median, one.loss));
     }
     for one in &report.sums {
-        let kind = NeighbourKind { load: LoadKind::Same, shares: one.shares };
+        let (shares, environment) = (one.shares, one.beside.clone());
+        let kind = NeighbourKind { load: LoadKind::Same, shares, environment };
         for step in &one.steps {
             let params = params(&one.key, step.guests, &kind);
             let subject = (one.key.name.as_str(), params, &one.metric, one.environment.as_str());
@@ -182,10 +183,12 @@ fn beside(report: &Report) -> Vec<Record> {
 
 /// The parameters of a workload beside neighbours.
 fn params(key: &WorkloadKey, guests: u32, kind: &NeighbourKind) -> String {
-    let NeighbourKind { load, shares } = kind;
-    let beside = [format!("{}={guests}", neighbours::GUESTS), format!("{}={load}", neighbours::NEIGHBOURS)];
+    let NeighbourKind { load, shares, environment } = kind;
+    let beside = environment.as_ref().map(|name| format!("{}={name}", neighbours::BESIDE));
+    let guests = [format!("{}={guests}", neighbours::GUESTS), format!("{}={load}", neighbours::NEIGHBOURS)];
     let shares = (*shares != Shares::Equal).then(|| format!("{}={shares}", neighbours::SHARES));
-    assignments(&key.params).into_iter().chain(beside).chain(shares).collect::<Vec<_>>().join(";")
+    let own = assignments(&key.params).into_iter();
+    own.chain(beside).chain(guests).chain(shares).collect::<Vec<_>>().join(";")
 }
 
 /// A cell with everything that is known about it.

@@ -629,7 +629,13 @@ mod tests {
     #[test]
     fn time_with_neighbours_is_a_guess_upwards() {
         let of = |guests, load| WorkloadPlan {
-            neighbours: Some(Neighbours { guests, load, shares: Shares::Equal, stay: false }),
+            neighbours: Some(Neighbours {
+                guests,
+                load,
+                shares: Shares::Equal,
+                environment: None,
+                stay: false,
+            }),
             ..WorkloadPlan::of("u", Vec::new(), Vec::new())
         };
         assert_eq!(with_neighbours_s(&of(1, Load::Idle), 2.0), 2.0);

@@ -187,12 +187,22 @@ pub(crate) mod build {
     };
 
     pub fn kind(load: &str, shares: Shares) -> NeighbourKind {
-        NeighbourKind { load: LoadKind::from(load.to_string()), shares }
+        NeighbourKind { load: LoadKind::from(load.to_string()), shares, environment: None }
     }
 
     /// A metric of the workload `spin` with this number of guests; load `-` is a guest alone. In
     /// `b` the values are twice those in `a`, except the number of guests that are up.
     pub fn comparison(metric: &str, guests: u32, load: &str, shares: Shares, values: &[f64]) -> Comparison {
+        among(metric, guests, (load != "-").then(|| kind(load, shares)), values)
+    }
+
+    /// The same, beside neighbours of an environment that the plan names.
+    pub fn beside(metric: &str, guests: u32, load: &str, environment: &str, values: &[f64]) -> Comparison {
+        let environment = Some(environment.to_string());
+        among(metric, guests, Some(NeighbourKind { environment, ..kind(load, Shares::Equal) }), values)
+    }
+
+    fn among(metric: &str, guests: u32, kind: Option<NeighbourKind>, values: &[f64]) -> Comparison {
         let series = |environment: &str, factor: f64| {
             let values: Vec<f64> = values.iter().map(|value| value * factor).collect();
             let finite = Observation::in_blocks(&values).into_iter().filter(|o| o.value.is_finite());
@@ -200,12 +210,11 @@ pub(crate) mod build {
         };
         let lower = metric == "time";
         Comparison {
-            workload: format!("spin{{guests={guests},neighbours={load},shares={shares}}}"),
-            key: WorkloadKey {
-                guests: Some(guests),
-                neighbours: (load != "-").then(|| kind(load, shares)),
-                ..WorkloadKey::named("spin")
+            workload: match &kind {
+                Some(kind) => format!("spin{{guests={guests},neighbours={kind}}}"),
+                None => format!("spin{{guests={guests}}}"),
             },
+            key: WorkloadKey { guests: Some(guests), neighbours: kind, ..WorkloadKey::named("spin") },
             metric: MetricSpec {
                 name: metric.into(),
                 unit: Unit::normalise(if lower { "s" } else { "op/s" }).0,

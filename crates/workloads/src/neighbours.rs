@@ -83,16 +83,20 @@ pub fn load(word: &str) -> Option<Load> {
 }
 
 /// Makes the workload in a guest with these neighbours, or alone if there is one guest. Its id says
-/// how many guests there are and what the neighbours do, as in `spin{guests=8,neighbours=cpu}`. In
+/// how many guests there are, what the neighbours do and, if they name it, what their environment
+/// is, as in `spin{guests=8,neighbours=cpu}` and `spin{beside=runc,guests=8,neighbours=cpu}`. In
 /// addition to its own metrics it has those of [`weigh_model::neighbours`] that apply.
 pub fn with_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> WorkloadPlan {
-    let Neighbours { guests, load, shares, .. } = &neighbours;
+    let Neighbours { guests, load, shares, environment, .. } = &neighbours;
     let (guests, alone) = (*guests, *guests <= 1);
     let mut added = BTreeMap::from([(neighbours::GUESTS, guests.to_string())]);
     if !alone {
         added.insert(neighbours::NEIGHBOURS, load.kind().to_string());
         if *shares != Shares::Equal {
             added.insert(neighbours::SHARES, shares.to_string());
+        }
+        if let Some(environment) = environment {
+            added.insert(neighbours::BESIDE, environment.clone());
         }
         plan.metrics.extend(metrics(load));
         let works = *load != Load::Idle;
@@ -177,7 +181,7 @@ mod tests {
     }
 
     fn with(guests: u32, word: &str, shares: Shares) -> Neighbours {
-        Neighbours { guests, load: load(word).unwrap(), shares, stay: false }
+        Neighbours { guests, load: load(word).unwrap(), shares, environment: None, stay: false }
     }
 
     fn names(plan: &WorkloadPlan) -> Vec<(&str, bool)> {
@@ -211,6 +215,22 @@ mod tests {
         let weighted = with_neighbours(plan.clone(), with(2, "idle", Shares::Weights));
         assert_eq!(weighted.id, "spin{guests=2,neighbours=idle,shares=weights}");
         assert_eq!(weighted.deadline_s, plan.deadline_s);
+    }
+
+    #[test]
+    fn ids_hold_the_environment_of_the_neighbours_where_it_is_named() {
+        let plan = &spin(&[])[0];
+        let of = |guests, name: &str| {
+            let neighbours =
+                Neighbours { environment: Some(name.into()), ..with(guests, "cpu", Shares::Equal) };
+            with_neighbours(plan.clone(), neighbours)
+        };
+        let four = of(4, "qemu:accel=kvm,net=nat");
+        assert_eq!(four.id, "spin{beside=qemu:accel=kvm,net=nat,guests=4,neighbours=cpu}");
+        assert_eq!(four.params[neighbours::BESIDE], "qemu:accel=kvm,net=nat");
+        let key = WorkloadKey::of(&four);
+        assert_eq!((key.name.as_str(), key.without_guests().to_string().as_str()), ("spin", "spin"));
+        assert_eq!(of(1, "runc").id, "spin{guests=1}", "a guest alone is beside nobody");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use weigh_workloads::with_neighbours;
 const REAL: &str = "null:real=yes,time=20ms";
 
 fn beside(guests: u32, load: Load) -> Neighbours {
-    Neighbours { guests, load, shares: Shares::Equal, stay: false }
+    Neighbours { guests, load, shares: Shares::Equal, environment: None, stay: false }
 }
 
 fn again() -> Load {

@@ -1,5 +1,5 @@
 //! How well an environment isolates a guest: the cost among busy neighbours over that among as many
-//! idle ones.
+//! idle ones of the same environment.
 
 use super::{Family, Paired, median};
 use crate::interval::Interval;
@@ -66,8 +66,10 @@ pub fn isolations(comparisons: &[Comparison]) -> Vec<Isolation> {
 
 fn of_kind(family: &Family<'_>, metric: &str, kind: &NeighbourKind, guests: u32) -> Vec<Isolation> {
     let Some(at) = family.at(metric, guests, Some(kind)) else { return Vec::new() };
-    let idle =
-        |shares: Shares| family.at(metric, guests, Some(&NeighbourKind { load: LoadKind::Idle, shares }));
+    let idle = |shares: Shares| {
+        let idle = NeighbourKind { load: LoadKind::Idle, shares, environment: kind.environment.clone() };
+        family.at(metric, guests, Some(&idle))
+    };
     let same = idle(kind.shares).map(|idle| (Reference::Idle, idle));
     let equal = || idle(Shares::Equal).map(|idle| (Reference::IdleEqual, idle));
     let alone = || family.alone(metric).map(|alone| (Reference::Alone, alone));
@@ -93,7 +95,7 @@ fn of_kind(family: &Family<'_>, metric: &str, kind: &NeighbourKind, guests: u32)
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::{around, comparison};
+    use super::super::build::{around, beside, comparison};
     use super::*;
 
     #[test]
@@ -121,6 +123,23 @@ mod tests {
         );
         assert_eq!((found[0].median, found[0].reference_median), (Some(2.5), Some(1.25)));
         assert!(found.iter().all(|i| i.n == 6 && i.sound && i.neighbours.load != LoadKind::Idle));
+    }
+
+    #[test]
+    fn the_reference_has_neighbours_of_the_same_environment() {
+        let all = [
+            comparison("time", 1, "-", Shares::Equal, &[1.0; 6]),
+            beside("time", 4, "idle", "b", &[1.25; 6]),
+            beside("time", 4, "cpu", "a", &around(2.5)),
+            beside("time", 4, "cpu", "b", &around(2.5)),
+        ];
+        let found = isolations(&all);
+        let of = |beside: &str| {
+            let is_beside = |one: &&Isolation| one.neighbours.environment.as_deref() == Some(beside);
+            let one = found.iter().filter(|one| one.environment == "a").find(is_beside).unwrap();
+            (one.reference, (one.loss.unwrap().estimate * 100.0).round())
+        };
+        assert_eq!((of("a"), of("b")), ((Reference::Alone, 150.0), (Reference::Idle, 100.0)));
     }
 
     #[test]

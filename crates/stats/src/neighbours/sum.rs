@@ -6,7 +6,7 @@ use crate::interval::Interval;
 use serde::{Deserialize, Serialize};
 use weigh_model::{Comparison, MetricSpec, NeighbourKind, Shares, WorkloadKey, neighbours};
 
-/// The combined rate of all guests of one environment, by their number.
+/// The combined rate of a guest of one environment and its neighbours, by the number of guests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     /// The workload, without its neighbours.
@@ -18,6 +18,9 @@ pub struct Sum {
     pub environment: String,
     /// How CPU time is shared.
     pub shares: Shares,
+    /// Environment of the neighbours, if the plan names one; that of the measured guest when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// Median over blocks of the rate of a guest alone.
     pub alone: Option<f64>,
     /// The sums by the number of guests, ascending.
@@ -125,6 +128,7 @@ fn sum(family: &Family<'_>, kind: &NeighbourKind, environment: &str, known: &Run
         metric: spec?,
         environment: environment.into(),
         shares: kind.shares,
+        beside: kind.environment.clone(),
         alone: alone.and_then(|alone| median(alone, environment)),
         margin: Sum::MARGIN,
         grew_up_to: compared.then(|| steps.iter().rev().find(grew).map_or(1, |step| step.guests)),
@@ -139,7 +143,7 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::build::{around, comparison};
+    use super::super::build::{around, beside, comparison};
     use super::*;
 
     #[test]
@@ -166,6 +170,20 @@ mod tests {
         // Without the guest alone, the first sum has no predecessor.
         let found = sums(&all, &[], &RunFacts::default());
         assert_eq!((found[0].grew_up_to, found[0].steps[0].growth), (Some(1), None));
+    }
+
+    #[test]
+    fn guests_beside_another_environment_have_a_sum_of_their_own() {
+        let all = [
+            comparison(neighbours::SUM, 2, "same", Shares::Equal, &around(1.9)),
+            beside(neighbours::SUM, 2, "same", "b", &around(1.2)),
+        ];
+        let alone = comparison(neighbours::SUM, 1, "-", Shares::Equal, &[1.0; 6]);
+        let found = sums(&all, std::slice::from_ref(&alone), &RunFacts::default());
+        let scale = |sum: &Sum| (sum.steps[0].scale.unwrap().estimate * 100.0).round();
+        let of_a: Vec<_> = found.iter().filter(|sum| sum.environment == "a").collect();
+        let told: Vec<_> = of_a.iter().map(|sum| (sum.beside.as_deref(), scale(sum))).collect();
+        assert_eq!(told, [(None, 190.0), (Some("b"), 120.0)]);
     }
 
     #[test]

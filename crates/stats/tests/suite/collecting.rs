@@ -247,8 +247,13 @@ fn the_rate_of_a_guest_alone_is_reported_beside_the_cells() {
     let mut plan = plan();
     let records = file([unit(0, 0, "w", 1.0), unit(1, 0, "w", 1.0)]);
     assert_eq!(collect(&plan, &records).alone, []);
-    plan.workloads[0].neighbours =
-        Some(Neighbours { guests: 1, load: Load::Idle, shares: Shares::Equal, stay: false });
+    plan.workloads[0].neighbours = Some(Neighbours {
+        guests: 1,
+        load: Load::Idle,
+        shares: Shares::Equal,
+        environment: None,
+        stay: false,
+    });
     let up = MetricSource {
         spec: metric(neighbours::UP, Better::Higher, false),
         from: Extraction::Stamp,

@@ -60,7 +60,13 @@ impl Sweep {
 
     /// All combinations. The guest alone comes first, because the others are compared with it.
     fn all(&self) -> Vec<Neighbours> {
-        let of = |guests, load: &Load, shares| Neighbours { guests, load: load.clone(), shares, stay: false };
+        let of = |guests, load: &Load, shares| Neighbours {
+            guests,
+            load: load.clone(),
+            shares,
+            environment: None,
+            stay: false,
+        };
         let mut all = vec![of(1, &Load::Idle, Shares::Equal)];
         for &guests in &self.guests {
             for load in &self.loads {

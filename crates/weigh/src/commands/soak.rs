@@ -87,7 +87,8 @@ fn workloads(args: &SoakArgs, library: &Library, facts: &HostFacts) -> Result<Ve
         .hint("soak it with --guests 1, or name workloads that are commands"));
     }
     let Some(load) = load(&args.neighbours).filter(|_| args.guests > 1) else { return Ok(plans) };
-    let neighbours = Neighbours { guests: args.guests, load, shares: Shares::Equal, stay: true };
+    let neighbours =
+        Neighbours { guests: args.guests, load, shares: Shares::Equal, environment: None, stay: true };
     let own_deadline = args.work.deadline.is_some();
     Ok(plans.iter().map(|plan| beside(plan, neighbours.clone(), own_deadline)).collect())
 }

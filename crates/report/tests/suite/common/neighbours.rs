@@ -50,7 +50,11 @@ fn of(
     made.key = WorkloadKey {
         params: params.into_iter().map(|(key, value)| (key.to_string(), value)).collect(),
         guests: Some(guests),
-        neighbours: kind.map(|(load, shares)| NeighbourKind { load: load.to_string().into(), shares }),
+        neighbours: kind.map(|(load, shares)| NeighbourKind {
+            load: load.to_string().into(),
+            shares,
+            environment: None,
+        }),
         ..WorkloadKey::named("spin")
     };
     made
@@ -109,7 +113,7 @@ pub fn density() -> Report {
             }
             _ => Load::Idle,
         };
-        workload.neighbours = Some(Neighbours { guests, load, shares, stay: false });
+        workload.neighbours = Some(Neighbours { guests, load, shares, environment: None, stay: false });
     }
     let mut options = Options::for_plan(&plan);
     let lacking = all.iter().filter(|comparison| comparison.series[2].observations.is_empty());

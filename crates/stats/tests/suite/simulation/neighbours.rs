@@ -6,7 +6,7 @@ use weigh_stats::{RunFacts, degradations};
 
 /// The workload `w` alone, or among spinning guests, `guests` in all.
 fn measured(guests: u32, values: &[f64]) -> Comparison {
-    let kind = NeighbourKind { load: LoadKind::from("cpu".to_string()), shares: Shares::Equal };
+    let kind = NeighbourKind { load: LoadKind::Cpu, shares: Shares::Equal, environment: None };
     Comparison {
         workload: format!("w{{guests={guests}}}"),
         key: WorkloadKey {
