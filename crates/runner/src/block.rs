@@ -50,6 +50,12 @@ fn record_alone(workload: &WorkloadPlan, measured: &mut Measured) {
     }
 }
 
+/// Why neighbours of an environment cannot be used, given why its own trials do not count.
+pub(crate) fn of_neighbours(environment: &str, failure: &TrialFailure) -> TrialFailure {
+    let reason = format!("its neighbours are of {environment}: {}", failure.reason);
+    TrialFailure { reason, ..failure.clone() }
+}
+
 /// Identifies a trial. Environment and workload are places in the plan.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
@@ -369,7 +375,7 @@ impl Runner<'_> {
         let all_up = trial.too_few.is_none();
         let outcome = self.outcome(place, sequence, trial, beside.as_deref())?;
         if let Some(beside) = beside {
-            for message in beside.release(&mut self.pool, environment, all_up) {
+            for message in beside.release(&mut self.pool, all_up) {
                 self.journal.warn(message)?;
             }
         }
@@ -475,16 +481,25 @@ impl Runner<'_> {
 
     /// Gathers the neighbours of a trial, if its workload has any. If they cannot be gathered,
     /// returns the result of the trial without them.
+    ///
+    /// What is done in them follows from their own environment, which may be another than that of
+    /// the measured guest.
     fn gather(&mut self, place: Place, sequence: u64) -> Result<NeighbourStart, RunnerError> {
         let workload = &self.plan.workloads[place.workload];
         let wanted = workload.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
         let Some(wanted) = wanted else { return Ok(NeighbourStart::Neighbours(None)) };
+        let home = self.pool.home_of(wanted, place.environment);
+        if let Some(unequal) = self.parity.unequal(home).filter(|_| home != place.environment) {
+            let name = &self.plan.environments[home].name;
+            return Ok(NeighbourStart::Instead(Err(of_neighbours(name, unequal))));
+        }
         let trial = NeighbourTrial {
             workload,
-            directory: self.pool.working_directory(place.environment),
-            variables: &self.plan.environments[place.environment].variables,
+            home,
+            directory: self.pool.working_directory(home),
+            variables: &self.plan.environments[home].variables,
             padding_bytes: place.padding_bytes,
-            bare: self.pool.entries[place.environment].bare,
+            bare: self.pool.entries[home].bare,
             trial: sequence,
             seed: place.seed,
         };

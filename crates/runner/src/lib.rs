@@ -193,6 +193,14 @@ pub enum RunnerError {
     /// The plan's baseline is not one of its environments.
     #[error("the baseline {0} is not among the plan's environments; add it")]
     Baseline(String),
+    /// A workload has neighbours of an environment that is not one of the plan's.
+    #[error("{workload} has neighbours of {environment}, which is not among the plan's environments; add it")]
+    Beside {
+        /// Id of the workload.
+        workload: String,
+        /// Name of the environment.
+        environment: String,
+    },
     /// The run directory belongs to another plan.
     #[error("this run directory belongs to another plan; resume it with its own plan.json")]
     OtherPlan,

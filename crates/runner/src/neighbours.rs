@@ -12,6 +12,7 @@
 //! ```
 //!
 //! If fewer guests can be up than were asked for, their number is the only result of the trial.
+//! Neighbours may be of another environment than the measured guest; everything here is the same.
 
 mod rates;
 mod watch;
@@ -28,8 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use watch::MemoryWatch;
-use weigh_host::accounts::Accounts;
-use weigh_host::cgroup::{CpuShare, ShareBefore};
+use weigh_host::accounts::{Accounts, Process};
+use weigh_host::cgroup::{CgroupView, CpuShare, ShareBefore};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{
     Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, format_bytes,
@@ -74,8 +75,13 @@ pub(crate) struct ActiveNeighbours {
     shares: Vec<ShareBefore>,
     guest_pool: GuestPool,
     wanted: Neighbours,
+    /// Their environment by its place in the plan.
+    home: usize,
+    /// Whether that is another than the measured guest's.
+    mixed: bool,
     accounts: Vec<Accounts>,
     clients: Vec<Accounts>,
+    /// CPUs of the measured guest.
     cpus: Vec<u32>,
     floor: u64,
 }
@@ -89,9 +95,11 @@ impl Drop for RunningTask {
     }
 }
 
-/// The trial that the neighbours take part in.
+/// The trial that the neighbours take part in, and what decides about commands in them.
 pub(crate) struct NeighbourTrial<'a> {
     pub(crate) workload: &'a WorkloadPlan,
+    /// Their environment by its place in the plan.
+    pub(crate) home: usize,
     pub(crate) directory: Option<&'a Path>,
     pub(crate) variables: &'a BTreeMap<String, String>,
     pub(crate) padding_bytes: usize,
@@ -135,15 +143,21 @@ pub(crate) fn gather(
                       measure it with other loads, as in --neighbours http";
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
+    let (home, mixed) = (place.home, place.home != environment);
+    if mixed && (pool.is_elsewhere(environment) || pool.is_elsewhere(home)) {
+        let reason = "the guest and its neighbours would be on different machines";
+        return Err(Failure::new(FailureKind::Preparation, reason));
+    }
     let room = Room { available: available_bytes, floor: floor_bytes(total_bytes().unwrap_or(0)) };
-    let (guest_pool, launched, fewer) = pool_of(pool, environment, wanted, &room, interrupt)?;
+    let (guest_pool, launched, fewer) = pool_of(pool, home, wanted, &room, interrupt)?;
     if let Some(fewer) = fewer {
         return Ok(Err(fewer));
     }
     let (_, accounts) = guest_pool.account();
-    let request = &guest_pool.recipe.request;
-    let cpus = pool.cpus(request).to_vec();
-    let client_cpus = pool.loader_cpus(request);
+    let (measured, request) = (pool.request_of(environment), &guest_pool.recipe.request);
+    let cpus = pool.cpus(&measured).to_vec();
+    let used = used_by_either(&measured.cpus, &request.cpus);
+    let client_cpus = pool.loader_cpus(&GuestRequest { cpus: used, ..measured });
     let task = task(wanted, place, client_cpus, memory_of(request, &guest_pool));
     Ok(Ok(ActiveNeighbours {
         memory: None,
@@ -152,6 +166,8 @@ pub(crate) fn gather(
         launched,
         shares: Vec::new(),
         wanted: wanted.clone(),
+        home,
+        mixed,
         accounts,
         clients: Vec::new(),
         cpus,
@@ -160,11 +176,31 @@ pub(crate) fn gather(
     }))
 }
 
+/// The CPUs that one guest or the other may use. An empty list means all, as in a request.
+fn used_by_either(one: &[u32], other: &[u32]) -> Vec<u32> {
+    if one.is_empty() || other.is_empty() {
+        return Vec::new();
+    }
+    let further = other.iter().filter(|cpu| !one.contains(cpu));
+    one.iter().chain(further).copied().collect()
+}
+
+/// The daemons that serve neighbours and not the measured guest, as helpers. Daemons that serve both
+/// are among the measured guest's own, and the sensors show them as shared.
+fn own_daemons(neighbours: &[Accounts], measured: &Accounts) -> Option<Accounts> {
+    let is_shared = |daemon: &Process| measured.daemons.iter().any(|shared| shared.pid == daemon.pid);
+    let daemons = neighbours.iter().flat_map(|accounts| &accounts.daemons);
+    let mut helpers: Vec<Process> = daemons.filter(|daemon| !is_shared(daemon)).cloned().collect();
+    helpers.sort_by_key(|daemon| daemon.pid);
+    helpers.dedup_by_key(|daemon| daemon.pid);
+    (!helpers.is_empty()).then(|| Accounts { helpers, ..Accounts::default() })
+}
+
 /// Returns the guests beside the measured one, how many of them were launched, and why there are
 /// too few of them, if so.
 fn pool_of(
     pool: &mut EnvironmentPool<'_>,
-    environment: usize,
+    home: usize,
     wanted: &Neighbours,
     room: &Room,
     interrupt: &AtomicBool,
@@ -172,11 +208,11 @@ fn pool_of(
     let others = wanted.guests.saturating_sub(1);
     let serves = matches!(wanted.load, Load::Serve { .. });
     let fits = |stayed: &GuestPool| stayed.len() == others && stayed.recipe.ports.is_empty() != serves;
-    let stayed = pool.entries[environment].neighbours.take();
+    let stayed = pool.entries[home].neighbours.take();
     if let Some(stayed) = stayed.filter(|stayed| fits(stayed) && all_thaw(stayed)) {
         return Ok((stayed, 0, None));
     }
-    let mut recipe = pool.recipe(environment, others).map_err(|failure| Failure {
+    let mut recipe = pool.recipe(home, others).map_err(|failure| Failure {
         log: failure.log,
         ..Failure::new(FailureKind::Launch, failure.reason)
     })?;
@@ -378,7 +414,8 @@ impl ActiveNeighbours {
     ) -> Result<(), TooFewGuests> {
         let guests = self.wanted.guests;
         let fewer = |up, reason| TooFewGuests { up, reason, interrupted: interrupt.load(Ordering::Relaxed) };
-        self.share(&guest.accounts()).map_err(|failure| fewer(guests, failure.reason))?;
+        let measured = guest.accounts();
+        self.share(&measured).map_err(|failure| fewer(guests, failure.reason))?;
         let task = self.task.as_ref().map(|begun| Arc::clone(&begun.0));
         let stop = task.clone();
         let stop = move || stop.iter().for_each(|task| task.stop.stop_by(0));
@@ -390,6 +427,8 @@ impl ActiveNeighbours {
                 fewer(guests, failure.during("the load of the neighbours does not run").reason)
             })?;
         }
+        let daemons = own_daemons(&self.accounts, &measured);
+        self.accounts.extend(daemons);
         sensors.set_neighbours(&self.accounts, &self.clients, &self.cpus);
         Ok(())
     }
@@ -416,6 +455,15 @@ impl ActiveNeighbours {
                 let set = share.map(|share| group.set_share(share)).transpose();
                 self.shares.extend(set.map_err(|error| refused(error.to_string()))?);
             }
+        }
+        let others = || self.accounts.iter().flat_map(|accounts| &accounts.groups);
+        let apart = |own: &CgroupView| others().any(|group| !own.is_sibling_of(group));
+        if self.mixed && self.wanted.shares == Shares::Weights && measured.groups.iter().any(apart) {
+            return Err(refused(
+                "the control groups of the guest and of its neighbours have different parents, so that \
+                 their weights are not compared; use --shares limits"
+                    .into(),
+            ));
         }
         Ok(())
     }
@@ -504,12 +552,7 @@ impl ActiveNeighbours {
     }
 
     /// Stops the neighbours, or freezes them if they stay. Returns what did not end cleanly.
-    pub(crate) fn release(
-        mut self,
-        pool: &mut EnvironmentPool<'_>,
-        environment: usize,
-        are_there: bool,
-    ) -> Vec<String> {
+    pub(crate) fn release(mut self, pool: &mut EnvironmentPool<'_>, are_there: bool) -> Vec<String> {
         (self.memory, self.task) = (None, None);
         if !(self.wanted.stay && are_there) {
             return self.guest_pool.stop_all();
@@ -517,7 +560,7 @@ impl ActiveNeighbours {
         let rests = !self.guest_pool.recipe.can.freeze
             || first_problem(&self.guest_pool, || Request::Freeze).is_none();
         if rests {
-            pool.entries[environment].neighbours = Some(self.guest_pool);
+            pool.entries[self.home].neighbours = Some(self.guest_pool);
             return Vec::new();
         }
         self.guest_pool.stop_all()
@@ -624,6 +667,25 @@ mod tests {
             "{reason}"
         );
         assert_eq!(room_for(2, 4 * GIB, GIB, 2 * GIB).0, 0);
+    }
+
+    #[test]
+    fn clients_stay_off_the_cpus_of_both_environments() {
+        assert_eq!(used_by_either(&[0, 1], &[1, 2]), [0, 1, 2]);
+        assert_eq!(used_by_either(&[0], &[0]), [0]);
+        assert!(used_by_either(&[], &[1]).is_empty() && used_by_either(&[1], &[]).is_empty());
+    }
+
+    /// `containerd` serves both; `dockerd` serves the neighbours alone, and is named by each.
+    #[test]
+    fn daemons_that_serve_the_neighbours_alone_count_as_theirs() {
+        let daemon = |name: &str, pid| Process { name: name.into(), pid };
+        let of = |daemons: &[Process]| Accounts { daemons: daemons.to_vec(), ..Accounts::default() };
+        let neighbour = of(&[daemon("dockerd", 7), daemon("containerd", 3)]);
+        let measured = of(&[daemon("containerd", 3)]);
+        let own = own_daemons(&[neighbour.clone(), neighbour.clone()], &measured).unwrap();
+        assert_eq!((own.helpers.as_slice(), own.daemons.len()), (&[daemon("dockerd", 7)][..], 0));
+        assert_eq!(own_daemons(std::slice::from_ref(&neighbour), &neighbour), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::Freezer;
 use weigh_images::Root;
-use weigh_model::{EnvironmentSpec, FailureKind, HostFacts, ImageSpec, LoaderMachine, Plan};
+use weigh_model::{EnvironmentSpec, FailureKind, HostFacts, ImageSpec, LoaderMachine, Neighbours, Plan};
 use weigh_observe::{InstanceId, Sensors};
 use weigh_platforms::{
     Capabilities, DiskMeter, Guest, GuestRequest, Host, Platform, PlatformError, Session, common_keys,
@@ -334,6 +334,18 @@ impl<'a> EnvironmentPool<'a> {
         common_keys::apply_cpus_and_memory(request, &self.host_facts.cpus)
     }
 
+    /// The request for a guest of an environment, without ports.
+    pub(crate) fn request_of(&self, environment: usize) -> GuestRequest {
+        let entry = &self.entries[environment];
+        self.request(&entry.spec, &entry.root)
+    }
+
+    /// The environment of the neighbours of a guest of `measured`, by its place in the plan.
+    pub(crate) fn home_of(&self, neighbours: &Neighbours, measured: usize) -> usize {
+        let place = |name: &String| self.plan.environments.iter().position(|known| known.name == *name);
+        neighbours.environment.as_ref().and_then(place).unwrap_or(measured)
+    }
+
     /// Launches a fresh instance and freezes it, in place of the previous one. Returns its number
     /// and how long the launch took, seconds.
     pub(crate) fn launch(
@@ -436,7 +448,7 @@ impl<'a> EnvironmentPool<'a> {
     pub(crate) fn server(&self, environment: usize, workload: usize) -> Option<ServerWorkload<'a>> {
         let workload = &self.plan.workloads[workload];
         let entry = &self.entries[environment];
-        let request = self.request(&entry.spec, &entry.root);
+        let request = self.request_of(environment);
         let from = match &self.loader {
             Some(machine) => LoadedFrom::There(Arc::clone(machine)),
             None => LoadedFrom::Here(self.loader_cpus(&request)),
@@ -481,7 +493,7 @@ impl<'a> EnvironmentPool<'a> {
             host: Arc::clone(&self.shared),
             platform: entry.platform,
             can: entry.platform.capabilities(&entry.spec),
-            request: self.request(&entry.spec, &entry.root),
+            request: self.request_of(environment),
             ports: Vec::new(),
         };
         self.next_instance += u64::from(guests);

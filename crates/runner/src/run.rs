@@ -131,6 +131,10 @@ fn check(plan: &Plan) -> Result<(), RunnerError> {
         return Err(RunnerError::Baseline(plan.baseline.clone()));
     }
     for workload in &plan.workloads {
+        let beside = workload.neighbours.as_ref().and_then(|neighbours| neighbours.environment.as_ref());
+        if let Some(name) = beside.filter(|name| !environments.clone().any(|known| known == name.as_str())) {
+            return Err(RunnerError::Beside { workload: workload.id.clone(), environment: name.clone() });
+        }
         match workload.start.map(|start| start.what) {
             Some(Started::Copy { bytes, .. }) if !(1..=LARGEST_COPY).contains(&bytes) => {
                 return Err(RunnerError::CopySize { workload: workload.id.clone(), bytes });

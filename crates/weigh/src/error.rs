@@ -312,7 +312,7 @@ impl From<weigh_runner::RunnerError> for Failure {
                     keys.join(",")
                 ))
             }
-            E::Empty(_) | E::Twice { .. } | E::Baseline(_) | E::OtherPlan => {
+            E::Empty(_) | E::Twice { .. } | E::Baseline(_) | E::Beside { .. } | E::OtherPlan => {
                 Self::of_error(ExitKind::Input, &error)
             }
             other => Self::of_error(ExitKind::Failed, &other),

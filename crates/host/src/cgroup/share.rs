@@ -56,6 +56,13 @@ impl CgroupView {
         Ok(before)
     }
 
+    /// Whether the kernel compares the weights of two groups: only those of groups with the same
+    /// parent are compared.
+    pub fn is_sibling_of(&self, other: &Self) -> bool {
+        let parent = |view: &Self| view.cpu_directory().ok()?.0.parent().map(Path::to_path_buf);
+        parent(self).is_some_and(|own| parent(other) == Some(own))
+    }
+
     /// The directory with the files of the CPU controller, and whether they are those of version 1.
     fn cpu_directory(&self) -> Result<(&Path, bool), CgroupError> {
         if let Some(directory) = self.v1_directory("cpu") {

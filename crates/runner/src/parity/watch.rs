@@ -1,10 +1,11 @@
 //! Parity during a run: the recorded facts, those of the present instances, and the consequences.
 
 use super::{Difference, Facts, ParityResult, Side, compare};
+use crate::block::of_neighbours;
 use crate::pool::State;
 use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
-use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure};
+use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure, WorkloadPlan};
 
 /// Instances of one machine may see slightly different amounts of memory, because the kernel's
 /// location differs at every boot. A change by less than this share is ignored.
@@ -227,7 +228,7 @@ impl Runner<'_> {
         Err(error)
     }
 
-    /// The exclusions of an environment that is left out.
+    /// The exclusions of an environment that is left out, as measured and as that of neighbours.
     pub(crate) fn left_out(&self, unequal: &UnequalEnvironment, from_block: u32) -> Vec<Exclusion> {
         let failure = TrialFailure {
             kind: FailureKind::Unequal,
@@ -239,13 +240,24 @@ impl Runner<'_> {
             ),
             log: None,
         };
-        let exclusion = |workload: &weigh_model::WorkloadPlan| Exclusion {
-            environment: unequal.environment.clone(),
+        let exclusion = |environment: &str, workload: &WorkloadPlan, failure: TrialFailure| Exclusion {
+            environment: environment.into(),
             workload: workload.id.clone(),
             from_block,
-            failure: failure.clone(),
+            failure,
         };
-        self.plan.workloads.iter().map(exclusion).collect()
+        let name = unequal.environment.as_str();
+        let of_others = of_neighbours(name, &failure);
+        let mut exclusions = Vec::new();
+        for workload in &self.plan.workloads {
+            exclusions.push(exclusion(name, workload, failure.clone()));
+            let beside = workload.neighbours.as_ref().and_then(|all| all.environment.as_deref());
+            if beside == Some(name) {
+                let others = self.plan.environments.iter().filter(|other| other.name != name);
+                exclusions.extend(others.map(|other| exclusion(&other.name, workload, of_others.clone())));
+            }
+        }
+        exclusions
     }
 
     /// Places of all environments, the baseline's first: the others are compared with it.

@@ -1,6 +1,11 @@
 //! Guests with neighbours, over fakes: their results, what stops them, which of them stay.
-use crate::common::{Bench, failure, fixed, only, plan, trials, voids, workload};
-use weigh_model::{Event, FinishReason, Load, Neighbours, Plan, Shares, Trial, VoidCause, neighbours};
+use crate::common::{
+    Bench, assert_complete, exclusions, failure, fixed, is_measured, only, plan, trials, voids, workload,
+};
+use weigh_model::{
+    Event, FailureKind, FinishReason, Load, Neighbours, Plan, Shares, Trial, VoidCause, neighbours,
+};
+use weigh_runner::RunnerError;
 use weigh_workloads::with_neighbours;
 
 /// Commands take real time, so that neighbours work as long as something is measured.
@@ -16,8 +21,26 @@ fn again() -> Load {
 
 /// One workload per entry, in one environment.
 fn density(environment: &str, all: &[Neighbours], blocks: u32) -> Plan {
+    measured_in(&[environment], all, blocks)
+}
+
+/// One workload per entry, in every environment.
+fn measured_in(environments: &[&str], all: &[Neighbours], blocks: u32) -> Plan {
     let of = |neighbours: &Neighbours| with_neighbours(workload("u"), neighbours.clone());
-    Plan { workloads: all.iter().map(of).collect(), ..plan(&[environment], &[], fixed(blocks)) }
+    Plan { workloads: all.iter().map(of).collect(), ..plan(environments, &[], fixed(blocks)) }
+}
+
+/// The guest alone, and beside two neighbours of each environment.
+fn crossed(environments: &[&str], blocks: u32) -> Plan {
+    let of = |name: &&str| Neighbours { environment: Some((*name).into()), ..beside(3, again()) };
+    let all: Vec<Neighbours> =
+        std::iter::once(beside(1, Load::Idle)).chain(environments.iter().map(of)).collect();
+    measured_in(environments, &all, blocks)
+}
+
+/// The id of the workload of [`crossed`] beside neighbours of an environment.
+fn beside_id(environment: &str) -> String {
+    format!("u{{beside={environment},guests=3,neighbours=cpu}}")
 }
 
 /// Returns the number of guests that were started, and the trials.
@@ -59,6 +82,90 @@ fn neighbours_are_reported() {
     }
     // Per block one measured guest, and fresh neighbours for each trial that has any.
     assert_eq!(launches, 2 * (1 + 3 + 2 + 2));
+}
+
+#[test]
+fn neighbours_are_of_the_environment_that_the_plan_names() {
+    const SLOW: &str = "null:label=slow,real=yes,time=100ms";
+    let plan = crossed(&[REAL, SLOW], 2);
+    let bench = Bench::without_pilot();
+    let (outing, store) = bench.run(&plan);
+    assert_complete(&plan, &store, 2);
+    for trial in trials(&store) {
+        let iteration = only(&trial);
+        let up = if trial.workload == "u{guests=1}" { 1.0 } else { 3.0 };
+        assert_eq!(iteration.values[neighbours::UP], up, "{}", trial.workload);
+        if trial.workload == beside_id(SLOW) {
+            // No command is faster than it says, wherever the measured guest is.
+            let rate = iteration.values[neighbours::NEIGHBOURS_RATE];
+            assert!(rate <= 2.0 / 0.095, "{rate} in {}", trial.environment);
+        }
+    }
+    // Per block two measured guests, and two neighbours for each of them beside each environment.
+    assert_eq!(outing.finish.statistics.launches, 2 * (2 + 2 * 2 * 2));
+}
+
+#[test]
+fn an_environment_that_does_not_start_hosts_no_neighbours() {
+    const BROKEN: &str = "null:label=broken,launch=fail";
+    let bench = Bench::without_pilot();
+    let (_, store) = bench.run(&crossed(&[REAL, BROKEN], 1));
+    let all = trials(&store);
+    let of = |workload: &str| {
+        all.iter().find(|trial| trial.environment == REAL && trial.workload == workload).unwrap()
+    };
+    assert_eq!(only(of(&beside_id(REAL))).values[neighbours::UP], 3.0);
+    let broken = only(of(&beside_id(BROKEN)));
+    assert_eq!(broken.values.keys().collect::<Vec<_>>(), [neighbours::UP]);
+    let reason = &broken.absent["time"];
+    assert!(reason.contains("1 of 3 guests were up") && reason.contains("launch=fail"), "{reason}");
+}
+
+#[test]
+fn a_run_with_neighbours_of_another_environment_is_resumed_where_it_was() {
+    let other = "null:label=other,real=yes,time=20ms";
+    let plan = crossed(&[REAL, other], 2);
+    let bench = Bench::without_pilot();
+    let mut store = bench.create(&plan);
+    let is_last = |event: &Event| matches!(event, Event::TrialFinished { block: 1, workload, .. } if *workload == beside_id(other));
+    let outing = bench.go_on_until(&plan, &mut store, is_last);
+    assert_eq!(outing.finish.reason, FinishReason::Interrupted);
+    // A resumed run has its plan from the file.
+    let read: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(read, plan);
+    assert_eq!(bench.finish(&read, &mut store).finish.blocks_done, 2);
+    assert_complete(&plan, &store, 2);
+}
+
+#[test]
+fn neighbours_of_an_environment_outside_of_the_plan_are_refused() {
+    let mut plan = crossed(&[REAL, "null:label=other"], 1);
+    plan.environments.pop();
+    let bench = Bench::new();
+    let mut store = bench.create(&plan);
+    let refused = bench.go_on(&plan, &mut store, |_, _| {}).map(|_| ());
+    let Err(RunnerError::Beside { workload, environment }) = refused else { panic!("not refused") };
+    assert_eq!((workload, environment.as_str()), (beside_id("null:label=other"), "null:label=other"));
+    assert!(trials(&store).is_empty());
+}
+
+#[test]
+fn an_environment_that_is_left_out_has_no_neighbours() {
+    let (baseline, unequal) = ("null:fact=cpus=2,real=yes,time=20ms", "null:fact=cpus=1,label=other");
+    let plan = crossed(&[baseline, unequal], 2);
+    let mut bench = Bench::new();
+    bench.options.leave_out_unequal = true;
+    let (_, store) = bench.run(&plan);
+    let beside: Vec<_> = exclusions(&store).into_iter().filter(|one| one.environment == baseline).collect();
+    let [only_one] = beside.as_slice() else { panic!("{beside:?}") };
+    assert_eq!((only_one.workload.as_str(), only_one.from_block), (beside_id(unequal).as_str(), 0));
+    assert_eq!(only_one.failure.kind, FailureKind::Unequal);
+    let reason = &only_one.failure.reason;
+    assert!(reason.contains("its neighbours are of null:fact=cpus=1"), "{reason}");
+    assert!(reason.contains("cpus is 1, not 2"), "{reason}");
+    let all = trials(&store);
+    assert_eq!(all.len(), 2 * 2, "the guest alone and beside its own kind, in two blocks");
+    assert!(all.iter().all(|trial| trial.environment == baseline && is_measured(trial)));
 }
 
 #[test]
