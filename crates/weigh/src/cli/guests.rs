@@ -102,11 +102,13 @@ pub struct FootprintArgs {
   weigh density fileserver --on 'native;docker' --neighbours idle,cpu,io,http --guests 4
   weigh density --on runc --neighbours cpu --shares equal,weights,limits --guests 4
   weigh density --on namespaces --neighbours same --guests 1,2,4,8,16 -- xz -9 -k -c /etc/services
+  weigh density noploop --on native,runc,runsc --beside native,runc,runsc --neighbours cpu,io --guests 4
 
 One guest is measured. The others run on the same CPUs from before its warm-up until after its last run, and do what --neighbours \
 says: nothing (idle), spin (cpu), write and read files (io), serve HTTP to a load generator on the CPUs that no guest has (http), or \
 run the workload itself (same; the report then also has the throughput of all guests together and how fairly they share it). The CPU \
-time of neighbours is neither foreign nor charged to the measured guest. With --shares weights the measured guest has ten times the weight of a \
+time of neighbours is neither foreign nor charged to the measured guest. Neighbours are of the measured guest's own environment, or \
+of each that --beside names: the report then has a matrix of who disturbs whom. With --shares weights the measured guest has ten times the weight of a \
 neighbour; with limits no guest gets more than its part of the CPUs. Where fewer guests come up than asked for, that number is the \
 result, with the reason. Six blocks unless you ask for another number."
 )]
@@ -127,6 +129,10 @@ pub struct DensityArgs {
     /// What the neighbours do: `idle`, `cpu`, `io`, `http`, `same`; a list measures each
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
     pub neighbours: Vec<String>,
+    /// Environments of the neighbours, each of them one that is measured; repeated or separated as
+    /// in --on; default: that of the measured guest
+    #[arg(long, value_name = "ENV")]
+    pub beside: Vec<String>,
     /// How control groups share out CPU time: `equal` (as the platform leaves it), `weights`,
     /// `limits`; a list measures each
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "equal")]

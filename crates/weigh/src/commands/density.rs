@@ -2,8 +2,12 @@
 
 use crate::cli::{CommandArgs, DensityArgs, WorkArgs};
 use crate::error::Failure;
+use crate::host::HostView;
 use crate::request::{self, PlanRequest, commands, first_repeated};
-use weigh_model::{HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan};
+use weigh_model::{
+    EnvironmentSpec, HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, parse_environment_list,
+};
+use weigh_platforms as platforms;
 use weigh_workloads::{LOADS, Library, load, with_neighbours};
 
 /// Default number of blocks: each has a trial for every number of guests, load and share.
@@ -14,15 +18,22 @@ const WORKLOAD: &str = "spin";
 /// Turns the arguments of `weigh density` into a request.
 ///
 /// # Errors
-/// Guests, neighbours or shares that are wrong or given twice.
+/// Guests, neighbours, their environments or shares that are wrong or given twice.
 pub fn request(args: DensityArgs) -> Result<PlanRequest, Failure> {
     let sweep = Sweep::of(&args)?;
+    let beside = beside_specs(&args.beside)?;
     let args = with_defaults(args);
     Ok(PlanRequest::new(args.common.clone(), move |facts, host| {
         let library = request::library(&args.work.workload)?;
         let loader = request::loader::parse(&args.trial.loader)?;
+        if !beside.is_empty() {
+            // The names of environments may need answers of the host; bad input comes first.
+            workloads(&args, &sweep, &library, facts)?;
+        }
+        let sweep = Sweep { beside: names(&beside, host)?, ..sweep.clone() };
         let workloads = |facts: &HostFacts| workloads(&args, &sweep, &library, facts);
         let plan = request::plan(&args.common, loader, facts, host, &workloads)?;
+        require_hosts(&sweep.beside, &plan)?;
         Ok(Plan { name: format!("density-{}", plan.name), ..plan })
     }))
 }
@@ -38,11 +49,60 @@ fn with_defaults(args: DensityArgs) -> DensityArgs {
     }
 }
 
-/// The numbers of guests, loads of neighbours and shares that each workload is measured with.
+/// Reads the environments of the neighbours.
+fn beside_specs(texts: &[String]) -> Result<Vec<EnvironmentSpec>, Failure> {
+    let wrong = |error: weigh_model::SpecError| Failure::of_spec("--beside", &error);
+    let mut specs = Vec::new();
+    for text in texts {
+        specs.extend(parse_environment_list(text).map_err(wrong)?);
+    }
+    for spec in &specs {
+        platforms::resolve(spec).map_err(wrong)?;
+    }
+    refuse_repeated("--beside", &specs)?;
+    Ok(specs)
+}
+
+/// Returns the names that the environments of the neighbours have in a plan.
+fn names(specs: &[EnvironmentSpec], host: &mut dyn HostView) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    for spec in specs {
+        names.extend(request::make_explicit(spec, true, host)?.map(|(name, _)| name));
+    }
+    Ok(names)
+}
+
+/// Refuses environments of neighbours that the plan does not measure: only what is measured is known
+/// to work, and compared with the baseline. Guests on another machine disturb nobody here.
+fn require_hosts(beside: &[String], plan: &Plan) -> Result<(), Failure> {
+    let is_measured = |name: &str| plan.environments.iter().any(|environment| environment.name == name);
+    if let Some(other) = beside.iter().find(|name| !is_measured(name)) {
+        return Err(Failure::input(format!("neighbours cannot be of `{other}`, which is not measured"))
+            .hint("name it in --on, too: every environment of --beside is also measured"));
+    }
+    if beside.is_empty() {
+        return Ok(());
+    }
+    for environment in &plan.environments {
+        let (platform, spec) = platforms::resolve(&environment.spec)?;
+        if platform.capabilities(&spec).elsewhere {
+            let name = &environment.name;
+            return Err(Failure::input(format!("`{name}` is on another machine: it has no neighbours here"))
+                .hint("leave it out, or leave --beside out"));
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of guests, loads of neighbours, their environments and shares that each workload is
+/// measured with.
+#[derive(Clone)]
 struct Sweep {
     /// Numbers of guests, without 1, which is always measured.
     guests: Vec<u32>,
     loads: Vec<Load>,
+    /// Names of the neighbours' environments; without any they are of the measured guest's own.
+    beside: Vec<String>,
     shares: Vec<Shares>,
 }
 
@@ -54,23 +114,30 @@ impl Sweep {
         Ok(Self {
             guests: args.guests.iter().copied().filter(|guests| *guests > 1).collect(),
             loads: args.neighbours.iter().map(|word| known_load(word)).collect::<Result<_, _>>()?,
+            beside: Vec::new(),
             shares: args.shares.iter().map(|word| known_shares(word)).collect::<Result<_, _>>()?,
         })
     }
 
     /// All combinations. The guest alone comes first, because the others are compared with it.
     fn all(&self) -> Vec<Neighbours> {
-        let of = |guests, load: &Load, shares| Neighbours {
+        let of = |guests, load: &Load, environment: &Option<String>, shares| Neighbours {
             guests,
             load: load.clone(),
             shares,
-            environment: None,
+            environment: environment.clone(),
             stay: false,
         };
-        let mut all = vec![of(1, &Load::Idle, Shares::Equal)];
+        let mut environments: Vec<Option<String>> = self.beside.iter().cloned().map(Some).collect();
+        if environments.is_empty() {
+            environments.push(None);
+        }
+        let mut all = vec![of(1, &Load::Idle, &None, Shares::Equal)];
         for &guests in &self.guests {
             for load in &self.loads {
-                all.extend(self.shares.iter().map(|shares| of(guests, load, *shares)));
+                for environment in &environments {
+                    all.extend(self.shares.iter().map(|shares| of(guests, load, environment, *shares)));
+                }
             }
         }
         all
@@ -133,6 +200,7 @@ pub(super) fn beside(plan: &WorkloadPlan, neighbours: Neighbours, own_deadline: 
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::host::NoHost;
     use clap::Parser;
 
     fn args(words: &[&str]) -> DensityArgs {
@@ -146,6 +214,10 @@ mod tests {
         let (library, facts) = (request::library(&[])?, weigh_host::facts::host_facts());
         let plans = workloads(&args, &Sweep::of(&args)?, &library, &facts)?;
         Ok(plans.into_iter().map(|plan| plan.id).collect())
+    }
+
+    fn planned(words: &[&str]) -> Result<Plan, Failure> {
+        request(args(words))?.plan(&mut NoHost::Anywhere)
     }
 
     #[test]
@@ -166,6 +238,40 @@ mod tests {
                 among("same,shares=limits")
             ]
         );
+    }
+
+    #[test]
+    fn each_environment_of_the_neighbours_is_a_workload() {
+        let words = ["noploop", "--on", "native,runc", "--beside", "native,runc", "--guests", "4"];
+        let plan = planned(&words).unwrap();
+        let ids: Vec<&str> = plan.workloads.iter().map(|workload| workload.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            [
+                "noploop{guests=1}",
+                "noploop{beside=native,guests=4,neighbours=cpu}",
+                "noploop{beside=runc,guests=4,neighbours=cpu}",
+            ]
+        );
+        let beside = |at: usize| plan.workloads[at].neighbours.as_ref().unwrap().environment.as_deref();
+        assert_eq!((beside(0), beside(1), beside(2)), (None, Some("native"), Some("runc")));
+        // Without --beside the plan names none, as plans of earlier formats.
+        let own = planned(&["noploop", "--on", "native,runc", "--guests", "4"]).unwrap();
+        let text = serde_json::to_string(&own.workloads).unwrap();
+        assert!(!text.contains(r#""environment""#), "{text}");
+    }
+
+    #[test]
+    fn neighbours_are_of_environments_that_are_measured_here() {
+        let refused = |words: &[&str]| format!("{:?}", planned(words).unwrap_err());
+        let other = refused(&["--on", "native,runc", "--beside", "runc,runsc"]);
+        assert!(other.contains("neighbours cannot be of `runsc`, which is not measured"), "{other}");
+        // The baseline is measured without being named.
+        assert!(planned(&["--on", "runc", "--beside", "native"]).is_ok());
+        assert!(refused(&["--on", "runc", "--beside", "runc,runc"]).contains("given twice in --beside"));
+        assert!(refused(&["--on", "runc", "--beside", "runcc"]).contains("did you mean `runc`?"));
+        let there = refused(&["--on", "native;ssh:host=192.0.2.7", "--beside", "native"]);
+        assert!(there.contains("`ssh:host=192.0.2.7` is on another machine"), "{there}");
     }
 
     #[test]

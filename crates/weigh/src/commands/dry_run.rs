@@ -115,6 +115,7 @@ fn all_host_changes(plan: &Plan) -> Vec<String> {
 fn beside(neighbours: &Neighbours) -> String {
     let others = neighbours.guests.saturating_sub(1);
     let plural = if others == 1 { "" } else { "s" };
+    let of = neighbours.environment.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
     let stay = if neighbours.stay { "started once and kept" } else { "started for each trial" };
     let load = match &neighbours.load {
         _ if others == 0 => return "alone".into(),
@@ -130,7 +131,7 @@ fn beside(neighbours: &Neighbours) -> String {
         Shares::Weights => format!("; its weight is {} times a neighbour's", Shares::WEIGHT),
         Shares::Limits => format!("; no guest gets more than 1/{} of the CPUs", neighbours.guests),
     };
-    format!("beside {others} more guest{plural}, {stay}, {load}{shares}")
+    format!("beside {others} more guest{plural}{of}, {stay}, {load}{shares}")
 }
 
 /// Describes where a server listens, and from where it is loaded.
