@@ -214,7 +214,7 @@ pub enum Block {
     List(List),
     /// Rows and columns.
     Table(Box<Table>),
-    /// Workloads by environments, at a glance.
+    /// Costs by environments, at a glance.
     Matrix(Box<Matrix>),
     /// Places of plots, side by side.
     Figures(Vec<Figure>),

@@ -1,7 +1,8 @@
-//! The first picture of a report: what every workload costs in every environment, as a matrix of
-//! signed numbers.
+//! Matrices of signed numbers: what every workload costs in every environment, which is the first
+//! picture of a report, and what neighbours of every environment cost.
 //!
-//! A cell has a sign for the verdict, and the overhead in per cent. The sign repeats what the
+//! A cell has a sign for the verdict, and the overhead in per cent; for neighbours, which have no
+//! verdicts, a sign for what the interval says of the loss. The sign repeats what the
 //! colour says, so that the matrix can be read without colour. Intervals, absolute values and the
 //! number of blocks are in the tables below.
 
@@ -10,20 +11,22 @@ use crate::document::{Align, Column, Entry, Row, Table, Tone};
 use crate::group::distinct;
 use crate::quantity::{Quantity, coarse_percent, plain_percent};
 use crate::results::{self, Group};
-use weigh_stats::{Flag, Verdict};
+use weigh_stats::{DegradationStep, Flag, Knee, Verdict};
 
-/// A matrix with metrics as rows and environments as columns.
+/// A matrix with environments as columns.
 #[derive(Debug, Clone)]
 pub struct Matrix {
     pub(crate) caption: String,
+    /// The heading of the first column: what the rows are.
+    pub(crate) rows_are: &'static str,
     /// The signs that occur, and what they mean.
     pub(crate) legend: Vec<(Sign, String)>,
-    /// Every environment but the baseline.
+    /// The columns.
     pub(crate) environments: Vec<String>,
     pub(crate) rows: Vec<MatrixRow>,
 }
 
-/// One metric of one workload.
+/// A row, such as one metric of one workload.
 #[derive(Debug, Clone)]
 pub(crate) struct MatrixRow {
     pub name: String,
@@ -31,10 +34,10 @@ pub(crate) struct MatrixRow {
     pub cells: Vec<MatrixCell>,
 }
 
-/// The cost of one environment in one metric.
+/// The cost in one environment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MatrixCell {
-    /// `None` if the metric has no row for the environment.
+    /// `None` if there is nothing for the environment.
     pub sign: Option<Sign>,
     pub content: Content,
 }
@@ -81,6 +84,27 @@ impl Sign {
 }
 
 impl MatrixCell {
+    /// The cell without a result.
+    pub(crate) const NOTHING: Self = Self { sign: None, content: Content::Word("") };
+
+    /// The loss of a guest beside neighbours. Its whole interval decides, as for the knee.
+    pub(crate) fn of_loss(step: &DegradationStep) -> Self {
+        let sign = match step.loss {
+            Some(loss) if step.sound && loss.low > Knee::MARGIN => Sign::Worse,
+            Some(loss) if step.sound && loss.high <= Knee::MARGIN => Sign::Same,
+            Some(_) => Sign::Open,
+            None => Sign::Unjudged,
+        };
+        let content = match step.loss {
+            Some(loss) => Content::Overhead(coarse_percent(loss.estimate)),
+            None if step.up.is_some_and(|up| up < step.guests) => Content::Word("too few"),
+            None if step.failed > 0 => Content::Word("failed"),
+            None if step.missing_reason.is_some() => Content::Word("absent"),
+            None => Content::Word("none"),
+        };
+        Self { sign: Some(sign), content }
+    }
+
     fn of(row: &results::Row) -> Self {
         let cell = &row.cell;
         let sign = match cell.verdict {
@@ -138,7 +162,7 @@ pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
     let environments = distinct(compared.map(|row| row.environment.clone()));
     let cell = |table: &results::Table, environment: &String| match table.row(environment) {
         Some(row) => MatrixCell::of(row),
-        None => MatrixCell { sign: None, content: Content::Word("") },
+        None => MatrixCell::NOTHING,
     };
     let row = |(group, table): &(&Group, &results::Table)| MatrixRow {
         name: format!("{} {}", group.name(), table.metric),
@@ -148,9 +172,6 @@ pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
     if rows.is_empty() || environments.is_empty() {
         return None;
     }
-    let mut signs: Vec<Sign> = rows.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.sign).collect();
-    signs.sort();
-    signs.dedup();
     let baseline = &report.analysis.baseline;
     let sequential = report.compared.is_some();
     let caption = match sequential {
@@ -164,11 +185,32 @@ pub(crate) fn matrix(report: &Report, groups: &[Group]) -> Option<Matrix> {
         Sign::Open => "not decided".into(),
         Sign::Unjudged => "no verdict".into(),
     };
-    let legend = signs.into_iter().map(|sign| (sign, meaning(sign))).collect();
-    Some(Matrix { caption, legend, environments, rows })
+    let legend = legend_of(&rows, meaning);
+    Some(Matrix { caption, rows_are: "workload", legend, environments, rows })
+}
+
+/// The signs that occur in these rows, and what they mean.
+fn legend_of(rows: &[MatrixRow], meaning: impl Fn(Sign) -> String) -> Vec<(Sign, String)> {
+    let mut signs: Vec<Sign> = rows.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.sign).collect();
+    signs.sort();
+    signs.dedup();
+    signs.into_iter().map(|sign| (sign, meaning(sign))).collect()
 }
 
 impl Matrix {
+    /// The matrix of losses of [`MatrixCell::of_loss`]: each row is a guest beside a kind of
+    /// neighbours, each column an environment of the neighbours.
+    pub(crate) fn of_losses(caption: String, environments: Vec<String>, rows: Vec<MatrixRow>) -> Self {
+        let margin = plain_percent(Knee::MARGIN);
+        let legend = legend_of(&rows, |sign| match sign {
+            Sign::Worse => format!("certainly above {margin}"),
+            Sign::Better | Sign::Same => format!("certainly at most {margin}"),
+            Sign::Open => "not decided".into(),
+            Sign::Unjudged => "not measured".into(),
+        });
+        Self { caption, rows_are: "guest, neighbours", legend, environments, rows }
+    }
+
     /// The legend in one line.
     pub(crate) fn legend(&self) -> String {
         let signs = self.legend.iter().map(|(sign, meaning)| format!("{} {meaning}", sign.glyph()));
@@ -192,7 +234,7 @@ impl Matrix {
         let row = |row: &MatrixRow| {
             Row::new([Entry::name(&row.name)].into_iter().chain(row.cells.iter().map(entry)))
         };
-        let first = Column::text("workload").aligned(Align::Left);
+        let first = Column::text(self.rows_are).aligned(Align::Left);
         Table {
             note: self.legend(),
             ..Table::new(

@@ -1,14 +1,15 @@
-//! Guests beside neighbours, in words: what neighbours cost, how many a guest tolerates, how they
-//! share, how well a guest is isolated.
+//! Guests beside neighbours, in words: who disturbs whom, what neighbours cost, how many a guest
+//! tolerates, how they share, how well a guest is isolated.
 
 use crate::Report;
-use crate::document::{Entry, Figure, Piece, PlotKind, Section};
+use crate::document::{Audience, Block, Entry, Figure, Piece, PlotKind, Section};
 use crate::group::{distinct, grouped};
+use crate::matrix::{Matrix, MatrixCell, MatrixRow};
 use crate::own::{self, OwnRow};
 use crate::plots::{IsolationPlot, Names, NeighbourPlot, Plots, Step, three};
 use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of};
 use crate::text::{join, shown_name};
-use weigh_model::{LoadKind, MetricSpec, Shares, WorkloadKey};
+use weigh_model::{LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey};
 use weigh_stats::{
     Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
 };
@@ -18,7 +19,8 @@ const FACTOR_FROM: f64 = 1.0;
 
 /// All tables with their figures, in the order in which they are read.
 pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
-    let mut sections = knees(report);
+    let mut sections = interference(report);
+    sections.extend(knees(report));
     sections.extend(losses(report, names, plots));
     sections.extend(sums(report, names, plots));
     sections.extend(isolations(report, names, plots));
@@ -38,6 +40,11 @@ fn neighbours(count: u32, load: &LoadKind) -> String {
         LoadKind::Http => format!("{count} neighbour{s} serving HTTP"),
         LoadKind::Named(name) => format!("{count} neighbour{s} ({name})"),
     }
+}
+
+/// What neighbours do and how CPU time is shared with them, whatever their environment.
+fn doing(kind: &NeighbourKind) -> String {
+    NeighbourKind { environment: None, ..kind.clone() }.to_string()
 }
 
 /// A workload with its own parameters and a metric.
@@ -113,6 +120,36 @@ fn knee(knee: &Knee, most: u32) -> String {
 
 fn list(counts: &[u32]) -> String {
     counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The loss at one number of guests, with what it is a loss of.
+type Crossed<'a> = (&'a Degradation, &'a DegradationStep);
+
+/// Who disturbs whom, where the plan names the environments of the neighbours: one matrix per
+/// workload, metric and number of guests. Rows are measured environments with a kind of neighbours,
+/// columns the environments of the neighbours.
+fn interference(report: &Report) -> Vec<Section> {
+    let steps = report.degradations.iter().flat_map(|one| one.steps.iter().map(move |step| (one, step)));
+    let crossed = steps.filter(|(one, _)| one.neighbours.environment.is_some());
+    let same = |(one, step): &Crossed<'_>| (subject(&one.key, &one.metric), step.guests);
+    let section = |((subject, guests), all): ((String, u32), Vec<Crossed<'_>>)| {
+        let columns = distinct(all.iter().filter_map(|(one, _)| one.neighbours.environment.clone()));
+        let row = |(name, own): (String, Vec<&Crossed<'_>>)| {
+            let cell = |column: &String| {
+                let found = own.iter().find(|(one, _)| one.neighbours.environment.as_ref() == Some(column));
+                found.map_or(MatrixCell::NOTHING, |(_, step)| MatrixCell::of_loss(step))
+            };
+            MatrixRow { cells: columns.iter().map(cell).collect(), name }
+        };
+        let name = |(one, _): &&Crossed<'_>| format!("{}, {}", one.environment, doing(&one.neighbours));
+        let rows = grouped(&all, name).into_iter().map(row).collect();
+        let caption =
+            "Loss of the guest of each row beside neighbours in each column's environment, against alone, %";
+        let matrix = Matrix::of_losses(caption.into(), columns, rows);
+        let title = format!("{subject} among {guests} guests: who disturbs whom");
+        Section::new(&title).with(Audience::ALL, Block::Matrix(Box::new(matrix)))
+    };
+    grouped(crossed, same).into_iter().map(section).collect()
 }
 
 /// How many guests each environment tolerates, one table per workload and metric.
@@ -287,11 +324,12 @@ fn reached(asked: u32, up: Option<u32>, lack: Option<&str>) -> Option<String> {
 
 /// The sum over all guests, one table per workload.
 fn sums(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
-    let same = |one: &&Sum| (one.key.to_string(), one.shares);
+    let same = |one: &&Sum| (one.key.to_string(), one.shares, one.beside.clone());
     let mut sections = Vec::new();
-    for ((workload, shares), all) in grouped(&report.sums, same) {
+    for ((workload, shares, beside), all) in grouped(&report.sums, same) {
         let shares = if shares == Shares::Equal { String::new() } else { format!(" ({shares})") };
-        let caption = format!("{workload} sum over all guests, all of which run it{shares}");
+        let beside = beside.map(|name| format!(", the neighbours in {name}")).unwrap_or_default();
+        let caption = format!("{workload} sum over all guests, all of which run it{beside}{shares}");
         let rows = all.iter().flat_map(|one| one.steps.iter().map(|step| sum_row(one, step))).collect();
         let columns =
             ["guests", "sum", "over one alone", "over fewer guests", "Jain's index", "least/most", "n"]
@@ -340,13 +378,15 @@ fn sum_row(one: &Sum, step: &SumStep) -> OwnRow {
 }
 
 /// The cost of busy neighbours beyond idle ones: rows are environments, columns kinds of
-/// neighbours, one table per number of guests.
+/// neighbours, one table per number of guests and environment of the neighbours.
 fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
-    let same = |one: &&Isolation| (subject(&one.key, &one.metric), one.guests);
+    let same =
+        |one: &&Isolation| (subject(&one.key, &one.metric), one.guests, one.neighbours.environment.clone());
     let mut sections = Vec::new();
-    for ((subject, guests), all) in grouped(&report.isolations, same) {
+    for ((subject, guests, beside), all) in grouped(&report.isolations, same) {
         let s = if guests == 2 { "" } else { "s" };
-        let caption = format!("{subject}: isolation from {} neighbour{s}", guests.saturating_sub(1));
+        let beside = beside.map(|name| format!(" in {name}")).unwrap_or_default();
+        let caption = format!("{subject}: isolation from {} neighbour{s}{beside}", guests.saturating_sub(1));
         let columns = distinct(all.iter().map(|one| column(one)));
         let row = |(environment, own): (&String, Vec<&&Isolation>)| {
             let entry = |heading: &String| {
@@ -354,7 +394,7 @@ fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section>
                 found.map(|one| isolation(one)).unwrap_or_default()
             };
             let unsound: Vec<String> =
-                own.iter().filter(|one| !one.sound).map(|one| one.neighbours.to_string()).collect();
+                own.iter().filter(|one| !one.sound).map(|one| doing(&one.neighbours)).collect();
             OwnRow {
                 name: Entry::name(environment),
                 entries: columns.iter().map(entry).collect(),
@@ -407,7 +447,7 @@ fn column(one: &Isolation) -> String {
         Reference::IdleEqual => " over idle, equal",
         Reference::Alone => " over alone",
     };
-    format!("{}{over}", one.neighbours)
+    format!("{}{over}", doing(&one.neighbours))
 }
 
 fn isolation(one: &Isolation) -> Entry {
@@ -450,8 +490,10 @@ fn clause(one: &Degradation) -> Option<(f64, String)> {
         shares => format!(" ({shares})"),
     };
     let (alone, here) = (one.alone?, step.median?);
+    let beside = one.neighbours.environment.as_ref();
+    let beside = beside.map(|name| format!(" in {name}")).unwrap_or_default();
     let mut text = format!(
-        "among {}{shares} {name} {} ({} alone, {} there, {})",
+        "among {}{beside}{shares} {name} {} ({} alone, {} there, {})",
         neighbours(step.guests - 1, &one.neighbours.load),
         comparison(&one.metric, loss),
         told(&one.metric, alone),
@@ -486,8 +528,10 @@ fn sum_clause(one: &Sum) -> Option<String> {
         Some(most) => format!(", it certainly grew up to {most}"),
     };
     let even = step.jain.map_or(String::new(), |jain| format!(", Jain's index {:.3}", jain.median));
+    let beside = one.beside.as_ref();
+    let beside = beside.map(|name| format!(", {} of them in {name},", step.guests - 1)).unwrap_or_default();
     Some(format!(
-        "{} guests together do {} times what one does alone in {} ({}, {}){grew}{even}",
+        "{} guests together{beside} do {} times what one does alone in {} ({}, {}){grew}{even}",
         step.guests,
         join(&times(step.scale?)),
         one.key,

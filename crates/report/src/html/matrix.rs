@@ -12,7 +12,8 @@ pub(super) fn write(page: &mut Markup, matrix: &Matrix) {
             page.own(" ");
             page.with_text("small", "", &matrix.legend());
         });
-        page.own("\n<thead><tr><th scope=\"col\">workload</th>");
+        page.own("\n<thead><tr>");
+        page.element("th", &[("scope", Some("col"))], |page| page.text(matrix.rows_are));
         for name in &matrix.environments {
             page.element("th", &[("scope", Some("col")), ("class", Some("name"))], |page| page.text(name));
         }

@@ -167,11 +167,7 @@ fn the_matrix_of_a_page_has_every_comparison() {
     let page = Element::parse(&report.text(Format::Html));
     let tables = page.all(&["table"]);
     assert_eq!(tables[0].attribute("class"), "matrix", "the matrix is the first table");
-    let rows: Vec<Vec<String>> = tables[0]
-        .all(&["tr"])
-        .iter()
-        .map(|row| row.all(&["th", "td"]).iter().map(|cell| cell.text().replace('−', "-")).collect())
-        .collect();
+    let rows = rows_of(tables[0]);
     let mut seen = 0;
     let primary = report.analysis.cells.iter().filter(|cell| cell.primary && cell.environment != "native");
     for cell in primary {
@@ -189,16 +185,64 @@ fn the_matrix_of_a_page_has_every_comparison() {
         };
         assert!(text.contains(words), "{name} {}: {text}", cell.environment);
         if let Some(overhead) = cell.overhead {
-            let exact = overhead.estimate * 100.0;
-            let shown: f64 = text
-                .split_whitespace()
-                .find_map(|word| word.parse().ok())
-                .unwrap_or_else(|| panic!("no number in {text}"));
-            assert!((shown - exact).abs() <= 0.5 + exact.abs() * 0.01, "{name}: {shown} for {exact}");
+            shows_percent(text, overhead.estimate);
         }
         seen += 1;
     }
     assert!(seen > 15, "{seen}");
+}
+
+/// The texts of a table on a page, its head first.
+fn rows_of(table: &Element) -> Vec<Vec<String>> {
+    let texts = |row: &&Element| {
+        row.all(&["th", "td"]).iter().map(|cell| cell.text().replace('−', "-")).collect::<Vec<String>>()
+    };
+    table.all(&["tr"]).iter().map(texts).collect()
+}
+
+/// Asserts that the first number of a cell is this fraction in per cent.
+fn shows_percent(text: &str, fraction: f64) {
+    let exact = fraction * 100.0;
+    let shown: Option<f64> = text.split_whitespace().find_map(|word| word.parse().ok());
+    let shown = shown.unwrap_or_else(|| panic!("no number in {text}"));
+    assert!((shown - exact).abs() <= 0.5 + exact.abs() * 0.01, "{text} for {exact}");
+}
+
+/// Every loss beside neighbours of a named environment is in a matrix of its own, in the row of the
+/// measured guest and in the column of the neighbours.
+#[test]
+fn the_matrix_of_neighbours_has_every_loss() {
+    let report = common::neighbours::interference();
+    let page = Element::parse(&report.text(Format::Html));
+    let tables = page.all(&["table"]);
+    let matrices: Vec<_> = tables.iter().filter(|table| table.attribute("class") == "matrix").collect();
+    let [_, matrix] = matrices.as_slice() else { panic!("{} matrices", matrices.len()) };
+    let rows = rows_of(matrix);
+    assert_eq!(rows[0], ["guest, neighbours", "native", "docker:net=host", "qemu:accel=kvm"]);
+    for one in &report.degradations {
+        let beside = one.neighbours.environment.as_ref().expect("an environment");
+        let name = format!("{}, {}", one.environment, one.neighbours.load);
+        let row = rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no row {name}"));
+        let column = rows[0].iter().position(|head| head == beside).expect("a column");
+        let text = &row[column];
+        let (sign, words) = match one.steps[0].loss {
+            None => ("!", "absent not measured"),
+            Some(loss) if loss.low > 0.05 => ("▲", "certainly above 5 %"),
+            Some(loss) if loss.high <= 0.05 => ("=", "certainly at most 5 %"),
+            Some(_) => ("?", "not decided"),
+        };
+        assert!(text.contains(sign) && text.contains(words), "{name} beside {beside}: {text}");
+        if let Some(loss) = one.steps[0].loss {
+            shows_percent(text, loss.estimate);
+        }
+    }
+    assert_eq!(report.degradations.len(), 3 * 3 * 2);
+    for (format, text) in [("brief", brief(&report, 100)), ("markdown", report.text(Format::Markdown))] {
+        assert!(text.contains("spin time among 4 guests: who disturbs whom"), "{format}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&report.text(Format::Json)).expect("JSON");
+    let losses = json["degradations"].as_array().expect("a list");
+    assert!(losses.iter().all(|one| one["beside"].is_string() && one["neighbours"].is_string()), "{json}");
 }
 
 #[test]

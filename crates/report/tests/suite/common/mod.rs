@@ -425,6 +425,7 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("sliced", sliced::report()),
         ("starts", starts::report()),
         ("density", neighbours::density()),
+        ("interference", neighbours::interference()),
         ("soak", neighbours::soak()),
     ]
 }

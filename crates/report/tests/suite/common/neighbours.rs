@@ -1,9 +1,9 @@
 //! Made-up runs of guests among neighbours and of a day: neighbours that spin and neighbours that
-//! do nothing, weights, guests that could not be started, a drift and a step.
+//! do nothing, of each environment, weights, guests that could not be started, a drift and a step.
 
 use super::{Shape, analysed, comparison, metric, plan, rate, run, shape};
 use weigh_model::{
-    Better, Comparison, Effort, Load, NeighbourKind, Neighbours, Record, Shares, Trial, WorkloadKey,
+    Better, Comparison, Effort, Load, NeighbourKind, Neighbours, Plan, Record, Shares, Trial, WorkloadKey,
     neighbours,
 };
 use weigh_report::Report;
@@ -60,6 +60,33 @@ fn of(
     made
 }
 
+/// The same beside neighbours of an environment that the plan names.
+fn of_beside(name: &str, guests: u32, (kind, beside): (&str, &str), effects: [f64; 3]) -> Comparison {
+    let plain = of(name, guests, Some((kind, Shares::Equal)), 1.0, effects, 0.01);
+    let mut key = plain.key;
+    key.params.insert(neighbours::BESIDE.into(), beside.into());
+    key.neighbours.as_mut().expect("neighbours").environment = Some(beside.into());
+    Comparison { workload: key.to_string(), key, ..plain }
+}
+
+/// Adds the neighbours to the workloads of a plan, as their parameters name them.
+fn plan_neighbours(plan: &mut Plan) {
+    for workload in &mut plan.workloads {
+        let guests = workload.params[neighbours::GUESTS].parse().expect("a number");
+        let shares =
+            workload.params.get(neighbours::SHARES).and_then(|word| Shares::parse(word)).unwrap_or_default();
+        let load = match workload.params.get(neighbours::NEIGHBOURS).map(String::as_str) {
+            Some("same") => Load::Same,
+            Some(name @ ("cpu" | "io")) => {
+                Load::Again { name: name.into(), command: vec!["weigh-kernels".into(), name.into()] }
+            }
+            _ => Load::Idle,
+        };
+        let environment = workload.params.get(neighbours::BESIDE).cloned();
+        workload.neighbours = Some(Neighbours { guests, load, shares, environment, stay: false });
+    }
+}
+
 /// Two CPUs and up to sixteen guests: more parameters would only add rows of the same kinds.
 pub fn density() -> Report {
     let alone = [0.0, 0.01, 0.06];
@@ -102,19 +129,7 @@ pub fn density() -> Report {
         all.extend([sum, jain, least]);
     }
     let mut plan = plan("density", &ENVIRONMENTS, &all, Effort::Fixed { blocks: BLOCKS });
-    for workload in &mut plan.workloads {
-        let guests = workload.params[neighbours::GUESTS].parse().expect("a number");
-        let shares =
-            workload.params.get(neighbours::SHARES).and_then(|word| Shares::parse(word)).unwrap_or_default();
-        let load = match workload.params.get(neighbours::NEIGHBOURS).map(String::as_str) {
-            Some("same") => Load::Same,
-            Some("cpu") => {
-                Load::Again { name: "cpu".into(), command: vec!["weigh-kernels".into(), "spin".into()] }
-            }
-            _ => Load::Idle,
-        };
-        workload.neighbours = Some(Neighbours { guests, load, shares, environment: None, stay: false });
-    }
+    plan_neighbours(&mut plan);
     let mut options = Options::for_plan(&plan);
     let lacking = all.iter().filter(|comparison| comparison.series[2].observations.is_empty());
     options.flags = lacking
@@ -135,6 +150,40 @@ pub fn density() -> Report {
     let analysis = analyse(&all, &options);
     let report = run(title, "20260301T170000Z-density", plan, analysis, BLOCKS, "12 blocks");
     Report { degradations, isolations, sums, ..report }
+}
+
+/// Three environments beside each other. The machine is disturbed least; beside machines that do I/O
+/// the container could not be measured.
+pub fn interference() -> Report {
+    let alone = [0.0, 0.01, 0.06];
+    let mut all = vec![of("time", 1, None, 1.0, alone, 0.01)];
+    for (kind, worse) in [("cpu", [0.9, 0.95, 0.5]), ("io", [0.2, 0.04, 0.01])] {
+        for (at, beside) in ENVIRONMENTS.into_iter().enumerate() {
+            let more = 1.0 + 0.5 * at as f64;
+            let effects = [0, 1, 2].map(|e| (1.0 + alone[e]) * (1.0 + more * worse[e]) - 1.0);
+            let mut time = of_beside("time", 4, (kind, beside), effects);
+            if (kind, at) == ("io", 2) {
+                time.series[1].observations.clear();
+            }
+            all.push(time);
+        }
+    }
+    let mut plan = plan("density", &ENVIRONMENTS, &all, Effort::Fixed { blocks: BLOCKS });
+    plan_neighbours(&mut plan);
+    let mut options = Options::for_plan(&plan);
+    options.flags = vec![CellFlag {
+        workload: all.last().map(|comparison| comparison.workload.clone()),
+        metric: Some("time".into()),
+        environment: ENVIRONMENTS[1].into(),
+        flag: Flag::Absent,
+        reason: Some("1 of 4 guests were up: the machine did not start".into()),
+    }];
+    let known = RunFacts { cpus: Some(2), flags: &options.flags, failures: &[] };
+    let (degradations, isolations) = (degradations(&all, &known), isolations(&all));
+    let title = "weigh density spin --on native,docker,qemu --beside native,docker,qemu";
+    let analysis = analyse(&all, &options);
+    let report = run(title, "20260301T180000Z-interference", plan, analysis, BLOCKS, "12 blocks");
+    Report { degradations, isolations, ..report }
 }
 
 /// A day with a block every quarter of an hour: docker is slower from the sixtieth block on, qemu
