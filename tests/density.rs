@@ -5,6 +5,7 @@ use crate::support::{
     wait_until,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Native and, if they are ready, namespaces on the host's network.
 fn environments(stage: &Stage, test: &str) -> Vec<&'static str> {
@@ -71,6 +72,50 @@ fn every_kind_of_neighbour_does_its_work() {
     for format in ["table", "md", "latex", "html", "csv", "junit"] {
         stage.stdout(&format!("show r --format {format}"));
     }
+    stage.host_is_as_before();
+}
+
+/// Each environment is measured beside neighbours of each. Their CPU time is theirs: neither foreign
+/// nor charged to the measured guest, whatever the two environments are.
+#[test]
+fn native_and_namespaces_disturb_each_other() {
+    let stage = Stage::new();
+    if !ready(&stage, "namespaces", "native_and_namespaces_disturb_each_other") {
+        return;
+    }
+    let on = ["native", "namespaces:net=host"];
+    let both = on.join(";");
+    let report = stage.measured(&format!(
+        "density --guests 3 --neighbours cpu --size quick --on {both} --beside {both} --blocks 2 --no-void"
+    ));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let trials = trials(&stage.here().join("r"));
+    for environment in on {
+        let alone = |metric| median(&report, "spin{guests=1}", environment, metric);
+        for beside in on {
+            let workload = format!("spin{{beside={beside},guests=3,neighbours=cpu}}");
+            let of = |metric| median(&report, &workload, environment, metric);
+            assert_eq!(of("guests_up"), 3.0, "{environment} {workload}");
+            assert!(of("neighbours_rate") > 0.0 && of("neighbours_cpu") > 0.1, "{environment} {workload}");
+            let (own, usual) = (of("cpu_per_step"), alone("cpu_per_step"));
+            assert!(own < 1.7 * usual, "{environment} {workload}: {own} against {usual}");
+            // One guest may use one CPU, or half of many.
+            if cpus() <= 2 {
+                let slower = of("duration") / alone("duration");
+                assert!(slower > 1.2, "{environment} {workload}: {slower} times alone");
+            }
+            // Others may use the host, but not in every trial as much as the neighbours.
+            let here = |trial: &&Value| trial["workload"] == *workload && trial["environment"] == environment;
+            let foreign = trials.iter().filter(here).map(|trial| {
+                let ns = |value: &Value| value.as_u64().unwrap() as f64;
+                ns(&trial["observed"]["foreign"]["ns"]) / ns(&trial["observed"]["window_ns"])
+            });
+            let foreign = foreign.fold(f64::INFINITY, f64::min);
+            assert!(foreign < 0.5 * of("neighbours_cpu"), "{environment} {workload}: {foreign} CPUs");
+        }
+    }
+    let table = stage.stdout("show r");
+    assert!(table.contains("spin duration among 3 guests: who disturbs whom"), "{table}");
     stage.host_is_as_before();
 }
 
@@ -290,9 +335,84 @@ mod fakes {
             ("--guests 2,2", "twice"),
             ("redis --neighbours same", "--neighbours http"),
             ("spinn", "did you mean `spin`?"),
+            ("--on native --beside nativ", "did you mean `native`?"),
+            ("--on native --beside native,native", "given twice in --beside"),
+            ("--on native --beside null", "every environment of --beside is also measured"),
+            ("--on native;ssh:host=192.0.2.7 --beside native --dry-run", "on another machine"),
         ] {
             stage.refuses(&format!("density {words}"), &[remedy]);
         }
+        stage.host_is_as_before();
+    }
+
+    const OWN: &str = "null:real=yes,time=20ms";
+    const OTHER: &str = "null:label=other,real=yes,time=20ms";
+
+    /// Every environment has a loss beside each environment and kind of neighbours, in one matrix. The
+    /// plan of the run does the same again.
+    #[test]
+    fn each_is_measured_beside_each() {
+        let stage = Stage::with_fakes();
+        let both = format!("{OWN};{OTHER}");
+        let line = format!(
+            "density --on {both} --baseline {OWN} --beside {both} --guests 3 --neighbours idle,cpu --blocks 2 \
+             --seed 1 --no-void --out a -- work"
+        );
+        stage.stdout(&line);
+        stage.stdout("run --plan a/plan.json --out b");
+        assert_eq!(stage.read_json("a/plan.json")["workloads"], stage.read_json("b/plan.json")["workloads"]);
+        for run in ["a", "b"] {
+            let report = shown(&stage, run);
+            assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+            let word = |one: &Value, key: &str| one[key].as_str().unwrap().to_string();
+            let found: BTreeSet<[String; 3]> = listed(&report, "degradations")
+                .iter()
+                .map(|one| ["environment", "beside", "neighbours"].map(|key| word(one, key)))
+                .collect();
+            let mut expected = BTreeSet::new();
+            for environment in [OWN, OTHER] {
+                for beside in [OWN, OTHER] {
+                    for load in ["idle", "cpu"] {
+                        expected.insert([environment, beside, load].map(String::from));
+                    }
+                }
+            }
+            assert_eq!(found, expected);
+            let table = stage.stdout(&format!("show {run}"));
+            assert!(table.contains("among 3 guests: who disturbs whom"), "{table}");
+            assert!(stage.stdout(&format!("show {run} --format html")).contains("guest, neighbours"));
+        }
+        stage.host_is_as_before();
+    }
+
+    /// A plan of an earlier format names no environment of neighbours: they are of the guest's own.
+    #[test]
+    fn a_plan_of_an_earlier_format_has_neighbours_of_the_same_environment() {
+        let stage = Stage::with_fakes();
+        stage.stdout(&format!(
+            "density --on {OWN} --baseline {OWN} --guests 2 --neighbours idle --blocks 2 --no-void --out a -- work"
+        ));
+        let mut plan = stage.read_json("a/plan.json");
+        assert!(plan["workloads"][1]["neighbours"].get("environment").is_none(), "{plan}");
+        plan["format"] = 12.into();
+        stage.write("earlier.json", plan.to_string());
+        stage.stdout("run --plan earlier.json --out b");
+        let workload = "work{guests=2,neighbours=idle}";
+        assert_eq!(median(&shown(&stage, "b"), workload, OWN, "guests_up"), 2.0);
+        stage.host_is_as_before();
+    }
+
+    /// The dry run says whose guests the neighbours are.
+    #[test]
+    fn a_dry_run_names_the_environment_of_the_neighbours() {
+        let stage = Stage::with_fakes();
+        let line =
+            "density noploop --on native,runc --beside native,runc --guests 3 --neighbours cpu --dry-run";
+        stage.run(line).ends_with(0).says(&[
+            "noploop{beside=runc,guests=3,neighbours=cpu}",
+            "beside 2 more guests of runc, started for each trial",
+            "beside 2 more guests of native, started for each trial",
+        ]);
         stage.host_is_as_before();
     }
 }
