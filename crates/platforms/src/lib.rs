@@ -7,6 +7,7 @@
 pub mod common_keys;
 mod enter;
 mod exec;
+pub mod fleet;
 mod guest;
 mod helpers;
 mod host_probe;

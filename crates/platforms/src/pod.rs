@@ -8,6 +8,7 @@
 //! finds its control group by the container's id, charges its CPU time, and can freeze it. Anywhere
 //! else it is a guest of another machine.
 
+pub(crate) mod fleet;
 mod guest;
 mod kubectl;
 mod manifest;
@@ -219,7 +220,7 @@ impl Platform for Pod {
         });
         let namespace = detail.get("namespace").and_then(|name| name.as_str()).unwrap_or(id);
         match what {
-            "pod" | "namespace" => guest::delete(&kubectl?, namespace, what, id),
+            "pod" | "namespace" | fleet::POD => guest::delete(&kubectl?, namespace, what, id),
             _ => Err(PlatformError::never_made(PLATFORM, what)),
         }
     }
@@ -282,7 +283,7 @@ fn make_namespace(host: &Host, kubectl: &Kubectl, name: &str) -> Result<()> {
     }
     host.ledger.record(change)?;
     let make = kubectl.command(&[]).args(["create", "--filename", "-"]);
-    let make = make.input(manifest::namespace(host, name).to_string());
+    let make = make.input(manifest::namespace(&host.run, name).to_string());
     kubectl.run(make, Some(&host.logs.join("pod.log"))).map(|_| ())
 }
 

@@ -13,17 +13,16 @@
 //! `cpus` says less. The host's sensors do not see it, so weighbridge charges no CPU time and
 //! watches no noise there.
 
-pub mod fleet;
 mod guest;
 mod remote_directory;
-mod scripts;
+pub(crate) mod scripts;
 mod shell;
-mod target;
+pub(crate) mod target;
 
 use crate::common_keys::{self, BINARY};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
-    setting,
+    fleet, setting,
 };
 use guest::CommandTransport;
 use remote_directory::{Machine, RemoteDirectory};
@@ -31,7 +30,7 @@ use target::Target;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// Name of the platform.
-const PLATFORM: &str = "ssh";
+pub(crate) const PLATFORM: &str = "ssh";
 const REMEDY: &str = "install it with `apt-get install openssh-client`";
 
 /// Why a guest differs from the host by its nature, by parity key.
@@ -160,7 +159,7 @@ impl Platform for Ssh {
     fn undo(&self, what: &str, id: &str, detail: &serde_json::Value) -> Result<()> {
         match (what, Target::read(detail)) {
             ("directory", Some(target)) => remote_directory::undo(id, &target),
-            (fleet::DIRECTORY, Some(target)) => fleet::undo(id, &target),
+            (fleet::DIRECTORY, Some(target)) => fleet::undo(id, target),
             ("directory" | fleet::DIRECTORY, None) => {
                 let unknown = format!(
                     "the ledger does not say how the machine with {id} is reached, or names a configuration that another user may write"

@@ -3,10 +3,10 @@
 use super::kubectl::Kubectl;
 use super::manifest::{self, CONTAINER};
 use super::status::{PodStatus, Watch};
-use super::{PLATFORM, Place};
+use super::{PLATFORM, Place, fleet};
 use crate::docker::shim_of;
 use crate::exec::ExecRequest;
-use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::processes;
 use crate::network::NetworkEnd;
 use crate::oci::freezer::Freezer;
@@ -15,6 +15,7 @@ use crate::{GuestRequest, Host, PlatformError, Reach, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{self, CgroupView, Hierarchy};
@@ -23,10 +24,10 @@ use weigh_host::command::{CommandError, Invocation, Running};
 use weigh_model::stamps;
 
 /// Time limit for the container to run; the node may have to fetch the image first.
-const RUNNING_DEADLINE: Duration = Duration::from_secs(180);
+pub(super) const RUNNING_DEADLINE: Duration = Duration::from_secs(180);
 /// Time limit from the start of `kubectl exec` to the probe's hello, which takes a quarter of a
 /// second on an idle machine.
-const HELLO_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// Time limit for the probe to end after it is asked to, and then for `kubectl exec`.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 /// Time limit for the cluster to confirm that nothing of a pod is left, seconds. A kubelet that
@@ -89,10 +90,11 @@ impl PodGuest {
     fn start(&mut self, core: &mut GuestCore, pod: &Value) -> Result<()> {
         let mut watch = Watch::begin(&self.kubectl, &self.namespace, &core.name, &core.log)?;
         core.start_clock();
-        self.create(core, pod)?;
+        create(&self.kubectl, &self.namespace, pod, &core.log)?;
         core.stages.push((stamps::POD_CREATED, Ok(monotonic_ns())));
         let scheduled_ns;
-        (self.status, scheduled_ns) = wait_running(core, &mut watch)?;
+        (self.status, scheduled_ns) =
+            wait_running(&mut watch, &core.log).map_err(|why| core.failed_as(why))?;
         let running_ns = monotonic_ns();
         drop(watch);
         core.stages.extend([(stamps::POD_SCHEDULED, scheduled_ns), (stamps::POD_RUNNING, Ok(running_ns))]);
@@ -109,25 +111,6 @@ impl PodGuest {
         let address = self.status.address.filter(|_| self.place.reachable);
         self.address = address.map(PodAddress);
         Ok(())
-    }
-
-    /// Asks the cluster for the pod.
-    fn create(&self, core: &GuestCore, pod: &Value) -> Result<()> {
-        let end = Instant::now() + ACCOUNT_DEADLINE;
-        loop {
-            let create = self.kubectl.within(&self.namespace).args(["create", "--filename", "-"]);
-            let made = create.input(pod.to_string()).log_to(&core.log).run_ok();
-            match made {
-                Ok(_) => return Ok(()),
-                Err(CommandError::Status { error, .. })
-                    if error.contains("serviceaccount \"default\" not found") && Instant::now() < end =>
-                {
-                    std::thread::sleep(PAUSE);
-                }
-                Err(CommandError::Status { error, .. }) => return Err(self.kubectl.refused(&error)),
-                Err(other) => return Err(other.into()),
-            }
-        }
     }
 
     /// Finds the container's control group on this host by the container's id. The id is part of
@@ -165,14 +148,59 @@ fn first_child(shim: u32) -> Option<u32> {
     children.min_by_key(|pid| process_start_ns(*pid).unwrap_or(u64::MAX))
 }
 
+/// Asks the cluster for a pod.
+///
+/// # Errors
+/// The cluster cannot be reached, or refuses.
+pub(super) fn create(kubectl: &Kubectl, namespace: &str, pod: &Value, log: &Path) -> Result<()> {
+    let end = Instant::now() + ACCOUNT_DEADLINE;
+    loop {
+        let create = kubectl.within(namespace).args(["create", "--filename", "-"]);
+        let made = create.input(pod.to_string()).log_to(log).run_ok();
+        match made {
+            Ok(_) => return Ok(()),
+            Err(CommandError::Status { error, .. })
+                if error.contains("serviceaccount \"default\" not found") && Instant::now() < end =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            Err(CommandError::Status { error, .. }) => return Err(kubectl.refused(&error)),
+            Err(other) => return Err(other.into()),
+        }
+    }
+}
+
+/// Returns what the cluster says of a pod; `None` if it has no such pod.
+///
+/// # Errors
+/// The cluster cannot be reached, or refuses.
+pub(super) fn status_of(kubectl: &Kubectl, namespace: &str, name: &str) -> Result<Option<PodStatus>> {
+    match kubectl.json(kubectl.within(namespace).args(["get", "pod", name])) {
+        Ok(pod) => Ok(Some(PodStatus::of(&pod))),
+        Err(error) if error.to_string().contains("NotFound") => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a pod that was on a node is not in the cluster any more.
+pub(super) fn deleted(node: &str) -> String {
+    format!("somebody deleted the pod, as draining the node {node} does")
+}
+
 /// Follows a pod until its container runs; also returns when the pod was first seen with a node.
-fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Result<u64, &'static str>)> {
+///
+/// # Errors
+/// Why it does not run, with what the log says.
+pub(super) fn wait_running(
+    watch: &mut Watch,
+    log: &Path,
+) -> Result<(PodStatus, Result<u64, &'static str>), String> {
     let end = Instant::now() + weigh_host::deadlines::scaled(RUNNING_DEADLINE);
     let mut last = PodStatus::default();
     let mut scheduled_ns = Err(NOT_SEEN);
-    while let Some(status) = watch.next(end).map_err(|why| core.failed(&why))? {
+    while let Some(status) = watch.next(end).map_err(|why| with_tail(&why, log))? {
         if let Some(fault) = status.fault {
-            return Err(core.failed_as(fault));
+            return Err(fault);
         }
         if status.node.is_some() && scheduled_ns.is_err() {
             scheduled_ns = Ok(monotonic_ns());
@@ -182,7 +210,7 @@ fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Resul
         }
         last = status;
     }
-    Err(core.failed_as(match (last.unschedulable, last.node) {
+    Err(match (last.unschedulable, last.node) {
         (Some(why), _) => format!("no node takes the pod ({why}); ask for less with `cpus=` and `memory=`"),
         (None, None) => "no scheduler gave the pod a node; name one with `node=`".into(),
         (None, Some(node)) => {
@@ -191,7 +219,7 @@ fn wait_running(core: &GuestCore, watch: &mut Watch) -> Result<(PodStatus, Resul
                 RUNNING_DEADLINE.as_secs()
             )
         }
-    }))
+    })
 }
 
 impl Backend for PodGuest {
@@ -241,19 +269,15 @@ impl Backend for PodGuest {
 
     /// What the cluster says about a pod that does not answer.
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
-        let get = self.kubectl.within(&self.namespace).args(["get", "pod", &core.name]);
-        match self.kubectl.json(get) {
-            Ok(pod) => PodStatus::of(&pod).fault.or_else(|| {
+        match status_of(&self.kubectl, &self.namespace, &core.name) {
+            Ok(Some(status)) => status.fault.or_else(|| {
                 let status = core.program.as_mut()?.wait(SHUTDOWN_DEADLINE).ok()??;
                 (status.code() == Some(KILLED)).then(|| {
                     "the probe in the pod was killed, as the kernel does when the pod has no memory left; give it more with `memory=`"
                         .into()
                 })
             }),
-            Err(error) if error.to_string().contains("NotFound") => {
-                let node = self.status.node.as_deref().unwrap_or_default();
-                Some(format!("somebody deleted the pod, as draining the node {node} does"))
-            }
+            Ok(None) => Some(deleted(self.status.node.as_deref().unwrap_or_default())),
             Err(error) => Some(error.to_string()),
         }
     }
@@ -280,14 +304,16 @@ pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str)
         "namespace" => kubectl.command(&[]),
         _ => kubectl.within(namespace),
     };
-    let delete = command.args(["delete", kind, name, "--ignore-not-found", "--wait", &timeout]);
+    // A pod of a fleet gets its time to end its run.
+    let object = if kind == fleet::POD { "pod" } else { kind };
+    let delete = command.args(["delete", object, name, "--ignore-not-found", "--wait", &timeout]);
     let delete = match kind {
         "pod" => delete.arg("--now"),
         _ => delete,
     };
     let deleted = kubectl.run(delete.deadline(Duration::from_secs(DELETION_S + 15)), None);
     deleted.map(|_| ()).map_err(|error| {
-        PlatformError::StillThere(format!("the {kind} {name} may still be in the cluster: {error}"))
+        PlatformError::StillThere(format!("the {object} {name} may still be in the cluster: {error}"))
     })
 }
 

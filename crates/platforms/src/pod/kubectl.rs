@@ -35,7 +35,7 @@ impl Kubectl {
     /// # Errors
     /// There is no client.
     pub(super) fn find(environment: &EnvironmentSpec) -> Result<Self> {
-        let remedy = "install it with `apt-get install kubernetes-client`, or name it with `pod:binary=PATH`";
+        let remedy = "install it with `apt-get install kubernetes-client`, or name it with `binary=PATH`";
         let binary = common_keys::program(&Pod, environment, "kubectl", remedy)?;
         let kubeconfig = files(std::env::var_os("KUBECONFIG"), std::env::var_os("HOME"));
         let context = setting(&Pod, environment, "context").to_string();
@@ -80,7 +80,7 @@ impl Kubectl {
             self.command(&[]).args(["config", "current-context"]).run_ok().map_err(|error| match error {
                 CommandError::Status { .. } => PlatformError::unavailable(
                     "kubectl has no current context",
-                    "name one of `kubectl config get-contexts` with `pod:context=NAME`, or set KUBECONFIG",
+                    "name one of `kubectl config get-contexts` with `context=NAME`, or set KUBECONFIG",
                 ),
                 other => other.into(),
             })?;

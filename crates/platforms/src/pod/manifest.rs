@@ -2,17 +2,82 @@
 
 use super::Pod;
 use crate::{GuestRequest, Host, setting};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use weigh_model::EnvironmentSpec;
 
 /// Name of the one container of a pod.
 pub(super) const CONTAINER: &str = "guest";
 /// Memory of pods if neither the run nor the environment specifies it: a pod of guaranteed quality
 /// must state a limit.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// Time limit for a pod of a fleet to end its run and have it collected when it is deleted, seconds.
+const FLEET_GRACE_S: u64 = 90;
 
 /// The namespace of a run.
-pub(super) fn namespace(host: &Host, name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels(host)}})
+pub(super) fn namespace(run: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels(run)}})
+}
+
+/// The namespace of a pod of a fleet, which clusters that restrict pods have to allow what it needs
+/// (Kubernetes, "Pod Security Admission").
+pub(super) fn fleet_namespace(name: &str) -> Value {
+    let mut namespace = namespace(name, name);
+    namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "privileged".into();
+    namespace
+}
+
+/// What the first process of a fleet's pod does: it moves to a control group of its own, because in
+/// version 2 a group with processes cannot give controllers to the groups below, and then waits
+/// because its standard input stays open.
+const WAIT: &str = "g=/sys/fs/cgroup; if [ -e $g/cgroup.controllers ]; then mkdir $g/init && echo 0 > $g/init/cgroup.procs; fi; exec cat";
+
+/// The pod in which a node measures for a fleet: as root with everything that the node has, except
+/// for its network and its processes. `parent` is where its volume is mounted, and `leave` is the
+/// command that ends the run if the pod is deleted or evicted.
+pub(super) fn fleet_pod(
+    spec: &EnvironmentSpec,
+    node: &str,
+    name: &str,
+    parent: &str,
+    leave: &[String],
+) -> Value {
+    let given = |key| setting(&Pod, spec, key);
+    let mut limits = Map::new();
+    if !given("cpus").is_empty() {
+        limits.insert("cpu".into(), given("cpus").into());
+    }
+    if let Ok(memory) = weigh_model::parse_bytes(given("memory")) {
+        limits.insert("memory".into(), memory.to_string().into());
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels(name)},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "restartPolicy": "Never",
+            "nodeName": node,
+            // The user named the node, or chose it by labels.
+            "tolerations": [{"operator": "Exists"}],
+            // The first process is then the sandbox's, which waits for orphans.
+            "shareProcessNamespace": true,
+            "terminationGracePeriodSeconds": FLEET_GRACE_S,
+            "containers": [{
+                "name": CONTAINER,
+                "image": given("image"),
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", WAIT],
+                "stdin": true,
+                "env": [{"name": "WEIGH_STATE", "value": format!("{parent}/state")}],
+                "securityContext": {"privileged": true, "runAsUser": 0},
+                "lifecycle": {"preStop": {"exec": {"command": leave}}},
+                "resources": {"requests": limits, "limits": limits},
+                "volumeMounts": [{"name": "weighbridge", "mountPath": parent}],
+            }],
+            "volumes": [{"name": "weighbridge", "emptyDir": {}}],
+        },
+    })
 }
 
 /// The pod of a guest. Its requests equal its limits, which guarantees its resources (Kubernetes,
@@ -31,7 +96,7 @@ pub(super) fn pod(host: &Host, request: &GuestRequest, name: &str) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": labels(host)},
+        "metadata": {"name": name, "labels": labels(&host.run)},
         "spec": {
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
@@ -64,10 +129,10 @@ pub(super) fn pod(host: &Host, request: &GuestRequest, name: &str) -> Value {
 }
 
 /// Labels that show in the cluster which run an object belongs to.
-fn labels(host: &Host) -> Value {
+fn labels(run: &str) -> Value {
     // A label's value has at most 63 such characters; the first and last are letters or digits.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let run: String = host.run.chars().filter(|c| plain(*c)).take(63).collect();
+    let run: String = run.chars().filter(|c| plain(*c)).take(63).collect();
     let run = run.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     json!({"app.kubernetes.io/managed-by": "weighbridge", "weighbridge/run": run})
 }

@@ -117,13 +117,17 @@ if "$d/weigh" clean >&2; then rm -f "$d/pid"; elif [ "$3" != collect ]; then exi
 /// if there is none.
 const FLEET_COLLECT: &str = r#"[ -d "$d/run" ] || exit 0; exec tar -C "$d/run" -cf - ."#;
 
+/// After [`FLEET_END`], waits up to `$4` seconds until the run in the directory has been collected
+/// and removed.
+const FLEET_LINGER: &str = r#"i=0; while [ -e "$d" ] && [ "$i" -lt "$4" ]; do sleep 1; i=$((i+1)); done"#;
+
 /// Removes the directory `$1` of a fleet, if it is this account's own.
 const FLEET_REMOVE: &str = r#"
 [ -e "$1" ] || exit 0; if [ ! -d "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then echo "$1 is not a directory of this account" >&2; exit 3; fi; rm -rf "$1"
 "#;
 
-/// A script with its arguments as the command of an `ssh`.
-pub(super) enum Script<'a> {
+/// A script with its arguments as the command of an `ssh`, or of a container.
+pub(crate) enum Script<'a> {
     /// [`KEEP`] for a directory.
     Keep(&'a str),
     /// [`ASK`].
@@ -154,13 +158,21 @@ pub(super) enum Script<'a> {
     FleetEnd(&'a str, u64),
     /// [`FLEET_COLLECT`] from a directory; its run is ended first, with a limit in seconds.
     FleetCollect(&'a str, u64),
+    /// [`FLEET_END`] of a directory with a limit in seconds, then [`FLEET_LINGER`] with another.
+    FleetLeave(&'a str, u64, u64),
     /// [`FLEET_REMOVE`] of a directory.
     FleetRemove(&'a str),
 }
 
 impl Script<'_> {
     /// Returns the script as one line for the login shell.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
+        let words: Vec<String> = self.words()[2..].iter().map(|word| quote(word)).collect();
+        format!("exec sh -c {}", words.join(" "))
+    }
+
+    /// Returns the script as a program and its arguments.
+    pub(crate) fn words(&self) -> Vec<String> {
         let with_functions = |text: &str| format!("{TREE}{}{text}", FUNCTIONS.replace("LOOKS", LOOKS));
         let (text, arguments) = match *self {
             Self::Keep(directory) => (with_functions(KEEP), vec![directory.into()]),
@@ -188,13 +200,17 @@ impl Script<'_> {
                 let text = format!("{FLEET_END}{FLEET_COLLECT}");
                 (with_functions(&text), vec![directory.into(), seconds.to_string(), "collect".into()])
             }
+            Self::FleetLeave(directory, seconds, linger) => {
+                let text = format!("{FLEET_END}{FLEET_LINGER}");
+                let limits = [seconds.to_string(), "collect".into(), linger.to_string()];
+                (with_functions(&text), std::iter::once(directory.to_string()).chain(limits).collect())
+            }
             Self::FleetRemove(directory) => (FLEET_REMOVE.into(), vec![directory.into()]),
         };
         let text = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         // The word after the script is its `$0`.
-        let words =
-            ["exec", "sh", "-c"].into_iter().map(String::from).chain([quote(&text), "weighbridge".into()]);
-        words.chain(arguments.iter().map(|word| quote(word))).collect::<Vec<_>>().join(" ")
+        let words = ["sh", "-c", text.as_str(), "weighbridge"].map(String::from);
+        words.into_iter().chain(arguments).collect()
     }
 }
 
@@ -312,6 +328,31 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             false
         }));
+    }
+
+    /// What a pod does before it is deleted.
+    #[test]
+    fn a_run_that_has_to_leave_is_ended_and_waits_to_be_collected() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        std::fs::create_dir(&directory).unwrap();
+        let (weigh, pid) = (format!("{directory}/weigh"), format!("{directory}/pid"));
+        std::fs::write(&weigh, "#!/bin/sh\n[ \"$1\" = clean ]\n").unwrap();
+        std::fs::set_permissions(&weigh, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let run = Invocation::new("sh").args(["-c", "while :; do sleep 0.1; done", "run", &directory]);
+        let mut run = run.spawn().unwrap();
+        std::fs::write(&pid, format!("{0} {0}\n", run.pid())).unwrap();
+        let words = Script::FleetLeave(&directory, 5, 60).words();
+        let mut leave = Invocation::new(&words[0]).args(&words[1..]).spawn().unwrap();
+        assert!(run.wait(Duration::from_secs(20)).unwrap().is_some(), "it was told to end");
+        // The file goes once `weigh clean` has succeeded.
+        assert!((0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            !std::path::Path::new(&pid).exists()
+        }));
+        assert!(leave.try_wait().unwrap().is_none(), "nobody has collected the run");
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(leave.wait(Duration::from_secs(20)).unwrap().unwrap().success());
     }
 
     #[test]

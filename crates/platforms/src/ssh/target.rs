@@ -20,7 +20,7 @@ const ALIVE_S: u32 = 4;
 /// After how many such questions without an answer it gives the connection up.
 const ALIVE_COUNT: u32 = 3;
 /// Time limit for a short script, including the connection and ending guests on the other machine.
-pub(super) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
 /// Exit code of `ssh` when something other than the remote command failed.
 const CONNECTION_FAILED: i32 = 255;
 
@@ -31,9 +31,9 @@ const PATHS: [&str; 3] = ["identity", "config", "known-hosts"];
 
 /// How a machine is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(crate) struct Target {
     program: PathBuf,
-    pub(super) host: String,
+    pub(crate) host: String,
     /// The keys that are given, with absolute paths.
     way: BTreeMap<String, String>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Target {
 impl Target {
     /// # Errors
     /// There is no client.
-    pub(super) fn of(environment: &EnvironmentSpec) -> Result<Self> {
+    pub(crate) fn of(environment: &EnvironmentSpec) -> Result<Self> {
         let program = common_keys::program(&Ssh, environment, CLIENT, REMEDY)?;
         let given = |key| Some(setting(&Ssh, environment, key)).filter(|value| !value.is_empty());
         let way = WAY.into_iter().filter_map(|key| {
@@ -54,7 +54,7 @@ impl Target {
     }
 
     /// What a ledger keeps of the target, so that another process can reach it.
-    pub(super) fn detail(&self) -> Value {
+    pub(crate) fn detail(&self) -> Value {
         json!(self.way)
     }
 
@@ -95,7 +95,7 @@ impl Target {
 
     /// The client with a script for the machine. It asks the user nothing, leaves nothing of the
     /// user's own settings running behind it, and gives up a silent connection.
-    pub(super) fn invocation(&self, script: &Script<'_>) -> Invocation {
+    pub(crate) fn invocation(&self, script: &Script<'_>) -> Invocation {
         let options = [
             "BatchMode=yes".to_string(),
             // An option's first value counts, and these come before those of any file: no setting
@@ -128,7 +128,7 @@ impl Target {
     /// # Errors
     /// [`PlatformError::Unavailable`] with the message of `ssh` if the machine cannot be reached,
     /// otherwise the script's message.
-    pub(super) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>> {
+    pub(crate) fn run(&self, script: &Script<'_>, log: Option<&Path>) -> Result<Vec<u8>> {
         self.finish(self.invocation(script), log, SCRIPT_DEADLINE)
     }
 
@@ -138,7 +138,7 @@ impl Target {
     }
 
     /// Runs a client with a given deadline.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &self,
         mut command: Invocation,
         log: Option<&Path>,
@@ -164,7 +164,7 @@ impl Target {
     }
 
     /// The error for something that the other machine refused.
-    pub(super) fn failed(&self, said: &str) -> PlatformError {
+    pub(crate) fn failed(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let reason = if said.is_empty() { "it did not say why".into() } else { said };
         let reason = format!("{}: {reason}", self.host);
@@ -172,7 +172,7 @@ impl Target {
     }
 
     /// The error for a connection that could not be made, or did not hold.
-    pub(super) fn unreachable(&self, said: &str) -> PlatformError {
+    pub(crate) fn unreachable(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let remedy = remedy(&said, &self.host);
         let why = if said.is_empty() { said } else { format!(": {said}") };

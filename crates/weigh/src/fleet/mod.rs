@@ -8,6 +8,8 @@
 //! how the program and the plan get there, how the run is started and stopped, and how the run
 //! directory comes back. The result of that run is judged here.
 
+mod connected;
+mod kubernetes;
 pub mod shares;
 mod slurm;
 mod ssh;
@@ -52,7 +54,7 @@ pub trait Engine: Sync {
     fn carry_out(&self, work: &Work<'_>) -> Result<(), Failure>;
 }
 
-const ENGINES: [&dyn Engine; 2] = [&ssh::Ssh, &slurm::Slurm];
+const ENGINES: [&dyn Engine; 3] = [&ssh::Ssh, &slurm::Slurm, &kubernetes::Kubernetes];
 
 /// Finds the engine with a name.
 fn find(name: &str) -> Option<&'static dyn Engine> {
@@ -195,6 +197,7 @@ mod tests {
             ["a", "big", "a-2"]
         );
         assert_eq!(names(&["slurm:nodes=3,partition=x"]), ["task-0", "task-1", "task-2"]);
+        assert_eq!(names(&["kubernetes:context=lab,nodes=n1+n2.lan"]), ["n1", "n2.lan"]);
         let via = &named(&["slurm:nodes=1,partition=x"]).unwrap()[0].via;
         assert_eq!(via, "slurm:partition=x", "how many there are is not how one is reached");
     }
@@ -212,6 +215,9 @@ mod tests {
             ("slurm:nodes=2,exclusive=maybe", "exclusive"),
             ("slurm:nodes=2,partion=x", "partion"),
             ("slurm:nodes=2,partition=-x", "partition"),
+            ("kubernetes:context=lab,node=n1", "no key `node`"),
+            ("kubernetes:context=lab,nodes=n1+", "does not name nodes"),
+            ("kubernetes:nodes=n1,selector=a=b", "exclude each other"),
             (";", "names no machine"),
         ] {
             let error = named(&[text]).unwrap_err().to_string();

@@ -1,12 +1,13 @@
 //! A machine that runs its own `weigh` as part of a fleet: this host only starts and ends it.
 //!
-//! `weigh` itself and the plan are copied into a directory of the account that `ssh` enters; the
-//! run directory is copied back. The connection holds the run: when it ends, the run ends after its
-//! current trial, as by Ctrl-C, and can be continued later.
+//! `weigh` itself and the plan are copied into a directory of the account that `ssh` enters, or of a
+//! pod that is made for it; the run directory is copied back. The connection holds the run: when it
+//! ends, the run ends after its current trial, as by Ctrl-C, and can be continued later.
 
-use super::scripts::Script;
-use super::target::{SCRIPT_DEADLINE, Target};
-use super::{PLATFORM, Ssh};
+use crate::pod::fleet::NodePod;
+use crate::ssh::scripts::Script;
+use crate::ssh::target::{SCRIPT_DEADLINE, Target};
+use crate::ssh::{PLATFORM, Ssh};
 use crate::{PlatformError, Result, resolve, setting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -16,14 +17,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weigh_host::command::Running;
+use weigh_host::command::{Invocation, Running};
 use weigh_host::deadlines;
 use weigh_host::facts::identity;
 use weigh_host::ledger::Change;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// The ledger's word for a fleet's directory on a machine.
-pub(super) const DIRECTORY: &str = "fleet";
+pub(crate) const DIRECTORY: &str = "fleet";
 /// Keys of the platform that do not apply to a machine of a fleet.
 const UNFIT: [(&str, &str); 2] = [
     ("by", "a machine of a fleet runs weigh itself"),
@@ -35,14 +36,27 @@ const TRANSFER_DEADLINE: Duration = Duration::from_secs(1800);
 const END: Duration = Duration::from_secs(600);
 /// The same while `weigh clean` waits.
 const CLEAN_END: Duration = Duration::from_secs(20);
-/// What the error says was attempted if the client's pipe cannot be read.
-const READ: &str = "read from ssh";
+/// What the errors say was attempted if the client's pipe cannot be read, or the client does not
+/// end.
+const READ: &str = "read from the machine";
+const WAIT: &str = "wait for the connection to end";
+/// The exit code of `ssh` when it fails itself, and not the remote command (`ssh(1)`).
+const CONNECTION_FAILED: i32 = 255;
 
 /// A machine of a fleet.
 #[derive(Debug, Clone)]
 pub struct FleetMachine {
-    target: Target,
+    way: Way,
     parent: String,
+}
+
+/// How a machine is reached.
+#[derive(Debug, Clone)]
+enum Way {
+    /// By an account that `ssh` enters.
+    Ssh(Target),
+    /// By a pod on a node of a cluster.
+    Pod(NodePod),
 }
 
 /// What a machine reports about itself.
@@ -68,6 +82,9 @@ impl FleetMachine {
     /// # Errors
     /// A key or value is wrong; the error points at it.
     pub fn check(spec: &EnvironmentSpec) -> std::result::Result<(), SpecError> {
+        if spec.platform != PLATFORM {
+            return NodePod::check(spec);
+        }
         if let Some((key, why)) = UNFIT.iter().find(|(key, _)| spec.get(key).is_some()) {
             return Err(spec.key_error(key, *why, "leave it out"));
         }
@@ -77,10 +94,13 @@ impl FleetMachine {
     /// The machine that an environment string names.
     ///
     /// # Errors
-    /// No SSH client is installed.
+    /// The client, `ssh` or `kubectl`, is not installed.
     pub fn of(spec: &EnvironmentSpec) -> Result<Self> {
+        if spec.platform != PLATFORM {
+            return Ok(Self { way: Way::Pod(NodePod::of(spec)?), parent: NodePod::PARENT.into() });
+        }
         let parent = setting(&Ssh, spec, "directory").trim_end_matches('/').to_string();
-        Ok(Self { target: Target::of(spec)?, parent })
+        Ok(Self { way: Way::Ssh(Target::of(spec)?), parent })
     }
 
     /// Asks the machine for facts about itself.
@@ -88,10 +108,38 @@ impl FleetMachine {
     /// # Errors
     /// The machine cannot be reached or does not answer properly.
     pub fn ask(&self, log: &Path) -> Result<MachineFacts> {
-        let output = self.target.run(&Script::FleetAsk, Some(log))?;
+        let target = match &self.way {
+            Way::Ssh(target) => target,
+            Way::Pod(pod) => return pod.ask(),
+        };
+        let output = target.run(&Script::FleetAsk, Some(log))?;
         let text = String::from_utf8_lossy(&output).into_owned();
         let facts = MachineFacts::read(&text);
-        facts.ok_or_else(|| self.target.failed(&format!("all it says of itself is `{}`", text.trim())))
+        facts.ok_or_else(|| target.failed(&format!("all it says of itself is `{}`", text.trim())))
+    }
+
+    /// The client with a script for the directory.
+    fn invocation(&self, directory: &str, script: &Script<'_>) -> Invocation {
+        match &self.way {
+            Way::Ssh(target) => target.invocation(script),
+            Way::Pod(pod) => pod.invocation(directory, script),
+        }
+    }
+
+    /// Runs a client to its end and returns what it printed.
+    fn finish(&self, command: Invocation, log: Option<&Path>, deadline: Duration) -> Result<Vec<u8>> {
+        match &self.way {
+            Way::Ssh(target) => target.finish(command, log, deadline),
+            Way::Pod(pod) => pod.finish(command, log, deadline),
+        }
+    }
+
+    /// The error for something that the machine refused.
+    fn failed(&self, said: &str) -> PlatformError {
+        match &self.way {
+            Way::Ssh(target) => target.failed(said),
+            Way::Pod(pod) => pod.failed(said),
+        }
     }
 
     /// The path of the directory of this name on the machine.
@@ -101,11 +149,26 @@ impl FleetMachine {
 
     /// The ledger's entry for the directory, by which `weigh clean` removes it.
     pub fn change(&self, directory: &str) -> Change {
-        Change::Platform {
-            platform: PLATFORM.into(),
-            what: DIRECTORY.into(),
-            id: directory.into(),
-            detail: self.target.detail(),
+        match &self.way {
+            Way::Ssh(target) => Change::Platform {
+                platform: PLATFORM.into(),
+                what: DIRECTORY.into(),
+                id: directory.into(),
+                detail: target.detail(),
+            },
+            Way::Pod(pod) => pod.change(directory),
+        }
+    }
+
+    /// Makes the pod of a directory, if the machine is reached by one, and returns when it runs. The
+    /// caller has recorded the directory.
+    ///
+    /// # Errors
+    /// The cluster refuses, or the pod does not run.
+    pub fn make(&self, directory: &str, log: &Path) -> Result<()> {
+        match &self.way {
+            Way::Ssh(_) => Ok(()),
+            Way::Pod(pod) => pod.make(directory, log),
         }
     }
 
@@ -116,7 +179,7 @@ impl FleetMachine {
     /// The machine refuses, or does not run the program.
     pub fn equip(&self, directory: &str, weigh: Vec<u8>, plan: Vec<u8>, log: &Path) -> Result<String> {
         let send = |script: &Script<'_>, bytes| {
-            self.target.finish(self.target.invocation(script).input(bytes), Some(log), TRANSFER_DEADLINE)
+            self.finish(self.invocation(directory, script).input(bytes), Some(log), TRANSFER_DEADLINE)
         };
         send(&Script::FleetMake(directory), plan)?;
         let said = send(&Script::FleetEquip(directory), weigh)?;
@@ -133,16 +196,15 @@ impl FleetMachine {
         log: &Path,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
-        let mut running = self.spawn(&Script::FleetSend(directory), log)?;
+        let mut running = self.spawn(directory, &Script::FleetSend(directory), log)?;
         let input = running.take_input();
         let written = input.map_or(Ok(()), |input| write(&mut Until::new(input, TRANSFER_DEADLINE)?));
-        let status =
-            running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io("wait for ssh"))?;
+        let status = running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io(WAIT))?;
         if written.is_ok() && status.is_some_and(|status| status.success()) {
             return Ok(());
         }
         let said = crate::guest::with_tail("its unfinished run could not be copied there", log);
-        Err(self.target.failed(&said))
+        Err(self.failed(&said))
     }
 
     /// Runs `weigh` in the directory; what it prints on both streams is on the returned process's
@@ -152,7 +214,25 @@ impl FleetMachine {
     /// The client does not start.
     pub fn start(&self, directory: &str, arguments: &[String], log: &Path) -> Result<Running> {
         let all: Vec<String> = std::iter::once(directory.to_string()).chain(arguments.to_vec()).collect();
-        self.spawn(&Script::FleetRun(&all), log)
+        self.spawn(directory, &Script::FleetRun(&all), log)
+    }
+
+    /// The exit code of `weigh`, from that of the client which ran it; `None` if the connection did
+    /// not hold. The client has ended, and its log is whole.
+    pub fn exit_code(&self, code: Option<i32>, log: &Path) -> Option<i32> {
+        match &self.way {
+            Way::Ssh(_) => code.filter(|code| *code != CONNECTION_FAILED),
+            Way::Pod(_) => NodePod::exit_code(code, log),
+        }
+    }
+
+    /// Why the machine is not there any more, if that is known: its pod was evicted, deleted or
+    /// killed.
+    pub fn fault(&self, directory: &str) -> Option<String> {
+        match &self.way {
+            Way::Ssh(_) => None,
+            Way::Pod(pod) => pod.fault(directory),
+        }
     }
 
     /// Ends what runs in the directory, and passes its run directory to `read` as an archive.
@@ -166,45 +246,59 @@ impl FleetMachine {
         log: &Path,
         read: impl FnOnce(&mut dyn Read) -> std::result::Result<(), E>,
     ) -> std::result::Result<bool, E> {
-        let mut running = self.spawn(&Script::FleetCollect(directory, END.as_secs()), log)?;
-        let output = running.take_output().ok_or_else(|| self.target.failed("ssh has no standard output"))?;
+        // What was in a pod is gone with it.
+        if let Way::Pod(pod) = &self.way
+            && !pod.is_running(directory)?
+        {
+            return Ok(false);
+        }
+        let mut running = self.spawn(directory, &Script::FleetCollect(directory, END.as_secs()), log)?;
+        let output = running.take_output();
+        let output = output.ok_or_else(|| self.failed("its connection has no standard output"))?;
         let mut output = Until::new(output, TRANSFER_DEADLINE).map_err(PlatformError::io(READ))?;
         let mut first = [0; 1];
         let begun = output.read(&mut first).map_err(PlatformError::io(READ))?;
         if begun > 0 {
             read(&mut (&first[..]).chain(&mut output))?;
         }
-        let status =
-            running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io("wait for ssh"))?;
+        let status = running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io(WAIT))?;
         if !status.is_some_and(|status| status.success()) {
             let said = crate::guest::with_tail("its run could not be read", log);
-            return Err(self.target.failed(&said).into());
+            return Err(self.failed(&said).into());
         }
         Ok(begun > 0)
     }
 
-    /// Removes the directory, in which nothing may run any more.
+    /// Removes the directory, in which nothing may run any more, and its pod.
     ///
     /// # Errors
     /// The machine cannot be reached, or the directory remains.
     pub fn remove(&self, directory: &str, log: Option<&Path>) -> Result<()> {
-        self.target.run(&Script::FleetRemove(directory), log).map(drop)
+        let script = Script::FleetRemove(directory);
+        let removed = self.finish(self.invocation(directory, &script), log, SCRIPT_DEADLINE);
+        match &self.way {
+            Way::Ssh(_) => removed.map(drop),
+            // A directory that cannot be removed goes with its pod.
+            Way::Pod(pod) => pod.delete(directory),
+        }
     }
 
     fn end(&self, directory: &str, within: Duration, log: Option<&Path>) -> Result<()> {
         let script = Script::FleetEnd(directory, within.as_secs());
-        self.target.finish(self.target.invocation(&script), log, within + SCRIPT_DEADLINE).map(drop)
+        self.finish(self.invocation(directory, &script), log, within + SCRIPT_DEADLINE).map(drop)
     }
 
-    fn spawn(&self, script: &Script<'_>, log: &Path) -> Result<Running> {
-        Ok(self.target.invocation(script).log_to(log).spawn()?)
+    fn spawn(&self, directory: &str, script: &Script<'_>, log: &Path) -> Result<Running> {
+        Ok(self.invocation(directory, script).log_to(log).spawn()?)
     }
 
-    /// The error for an ended connection: the client's message, and what to do.
-    pub fn lost(&self, log: &Path) -> PlatformError {
+    /// The error for an ended connection: the client's message, and what to do; `None` for a pod, of
+    /// which the cluster knows more.
+    pub fn lost(&self, log: &Path) -> Option<PlatformError> {
+        let Way::Ssh(target) = &self.way else { return None };
         let said = String::from_utf8_lossy(&weigh_host::log::tail(log, 600)).into_owned();
         let said: Vec<&str> = said.lines().filter(|line| !line.starts_with(['$', '#'])).collect();
-        self.target.unreachable(said.last().copied().unwrap_or_default())
+        Some(target.unreachable(said.last().copied().unwrap_or_default()))
     }
 }
 
@@ -217,15 +311,12 @@ impl MachineFacts {
         let machine = lines.next().filter(|id| !id.is_empty()).unwrap_or_else(|| boot.clone());
         let mut line = || lines.next().filter(|line| !line.is_empty());
         let (kernel, cpus, memory, model) = (line(), line(), line(), line());
-        // The kernel reserves a part of the memory, which differs a little from boot to boot.
-        let gibibytes =
-            |kib: String| Some(format!("{:.0} GiB", kib.parse::<f64>().ok()? / f64::from(1 << 20)));
         let kind = [
             ("CPU model", model),
             ("CPUs", cpus),
             ("architecture", Some(architecture.clone())),
             ("kernel", kernel),
-            ("memory", memory.and_then(gibibytes)),
+            ("memory", memory.and_then(|kib| gibibytes(&kib))),
         ];
         let kind = kind.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect();
         Some(Self { system, architecture, boot, identity: identity(&machine), kind })
@@ -237,14 +328,31 @@ impl MachineFacts {
     }
 }
 
+/// Formats an amount of memory in KiB. The kernel reserves a part of it, which differs a little from
+/// boot to boot.
+pub(crate) fn gibibytes(kib: &str) -> Option<String> {
+    Some(format!("{:.0} GiB", kib.parse::<f64>().ok()? / f64::from(1 << 20)))
+}
+
+/// Returns the machines that an environment string names: the nodes of a cluster, each with the
+/// string by which it alone is reached.
+///
+/// # Errors
+/// A key or value is wrong; the error points at it. The cluster has no such nodes, or has to be
+/// asked for them and does not answer.
+pub fn nodes(spec: &EnvironmentSpec) -> std::result::Result<Vec<(String, EnvironmentSpec)>, SpecError> {
+    NodePod::each(spec)
+}
+
 /// Ends what runs in a directory on the machine and removes it, for `weigh clean`.
 ///
 /// # Errors
 /// The machine cannot be reached, or the directory remains.
-pub(super) fn undo(directory: &str, target: &Target) -> Result<()> {
-    let machine = FleetMachine { target: target.clone(), parent: String::new() };
+pub(crate) fn undo(directory: &str, target: Target) -> Result<()> {
+    let host = target.host.clone();
+    let machine = FleetMachine { way: Way::Ssh(target), parent: String::new() };
     let ended = machine.end(directory, CLEAN_END, None).and_then(|()| machine.remove(directory, None));
-    ended.map_err(|error| PlatformError::StillThere(format!("{directory} on {}: {error}", target.host)))
+    ended.map_err(|error| PlatformError::StillThere(format!("{directory} on {host}: {error}")))
 }
 
 /// A pipe to a program, with a deadline for reading and writing.

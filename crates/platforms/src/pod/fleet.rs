@@ -1,0 +1,508 @@
+//! The pod by which a node of a cluster is a machine of a fleet: it runs its own `weigh`
+//! ([`crate::fleet`]).
+//!
+//! Each pod has a namespace of its own, unless the user names one, and a volume for everything that
+//! weigh writes. Its image has to hold `sh`, `tar` and what the plan's environments need; weigh
+//! itself is copied into the volume.
+
+use super::guest::{self, create, deleted, status_of, wait_running};
+use super::kubectl::{Kubectl, name_of};
+use super::manifest::{self, CONTAINER};
+use super::status::Watch;
+use super::{PLATFORM, Pod};
+use crate::fleet::{MachineFacts, gibibytes};
+use crate::ssh::scripts::Script;
+use crate::{Platform, PlatformError, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use weigh_host::command::Invocation;
+use weigh_host::facts::identity;
+use weigh_host::ledger::Change;
+use weigh_model::{EnvironmentSpec, SpecError, nearest};
+
+/// The ledger's word for a pod of a fleet in a namespace that the user named.
+pub(super) const POD: &str = "fleet";
+const KEYS: [&str; 8] = ["binary", "context", "cpus", "image", "memory", "namespace", "nodes", "selector"];
+/// What every name of a pod of a fleet begins with.
+const PREFIX: &str = "weighbridge-";
+/// Time limits for a pod that is deleted: for its run to end, and then for the run to be collected,
+/// seconds. The pod's whole time is longer.
+const END_S: u64 = 20;
+const COLLECT_S: u64 = 30;
+/// Closes the volume `$0`, which anybody in the pod may write, because weigh keeps its state
+/// nowhere else. Standard input is the node's machine ID: a run that is made in the pod is one of
+/// the node.
+const SETTLE: &str = r#"chmod 755 "$0" && cat > /etc/machine-id"#;
+/// Runs a program in the control group of the pod's first process.
+const ENTER: &str = r#"g=/sys/fs/cgroup/init; [ ! -e $g ] || echo 0 > $g/cgroup.procs; exec "$@""#;
+/// What kubectl says about a command that ended with 1, which is also its own exit code when it
+/// fails itself.
+const ENDED_WITH_1: &str = "command terminated with exit code 1";
+
+/// A node of a cluster, reached by a pod.
+#[derive(Debug, Clone)]
+pub(crate) struct NodePod {
+    kubectl: Kubectl,
+    node: String,
+    spec: EnvironmentSpec,
+}
+
+impl NodePod {
+    /// Where the pod's volume is mounted.
+    pub(crate) const PARENT: &str = "/weighbridge";
+
+    /// # Errors
+    /// A key or value is wrong; the error points at it.
+    pub(crate) fn check(spec: &EnvironmentSpec) -> Result<(), SpecError> {
+        if let Some(key) = spec.keys.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let help = match nearest(key, KEYS) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("its keys are {}", KEYS.join(", ")),
+            };
+            return Err(spec.key_error(key, format!("kubernetes has no key `{key}`"), help));
+        }
+        crate::common_keys::check(spec)?;
+        Pod.check(spec)?;
+        if let Some(nodes) = spec.get("nodes") {
+            if spec.get("selector").is_some() {
+                let help = "name the nodes, or select them by their labels";
+                return Err(spec.key_error("selector", "`nodes` and `selector` exclude each other", help));
+            }
+            if !nodes.split('+').all(is_node) {
+                let message = format!("`{nodes}` does not name nodes");
+                return Err(spec.value_error("nodes", message, "as in `nodes=n1+n2`"));
+            }
+        }
+        let is_label = |c: char| c.is_ascii_alphanumeric() || "-_./=!+".contains(c);
+        match spec.get("selector") {
+            Some(labels) if labels.starts_with('-') || !labels.chars().all(is_label) => {
+                let message = format!("`{labels}` does not select nodes by their labels");
+                Err(spec.value_error("selector", message, "as in `selector=pool=bench+disk=nvme`"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the nodes that an environment string names, each with a string of its own.
+    ///
+    /// # Errors
+    /// As [`NodePod::check`]. The cluster has no such nodes, or does not answer.
+    pub(crate) fn each(spec: &EnvironmentSpec) -> Result<Vec<(String, EnvironmentSpec)>, SpecError> {
+        Self::check(spec)?;
+        let failed = |error: PlatformError| match error {
+            PlatformError::Unavailable { reason, remedy } => {
+                spec.platform_error(reason, remedy.unwrap_or_default())
+            }
+            other => spec.platform_error(other.to_string(), ""),
+        };
+        // The context that is current now may not be when the fleet goes on.
+        let own = match spec.get("context") {
+            Some(_) => spec.clone(),
+            None => {
+                let context = Kubectl::find(spec).and_then(|kubectl| kubectl.current_context());
+                spec.with("context", &context.map_err(failed)?)
+            }
+        };
+        let nodes: Vec<String> = match spec.get("nodes") {
+            Some(nodes) => nodes.split('+').map(String::from).collect(),
+            None => select(&own).map_err(failed)?,
+        };
+        let own = own.without(&["selector"]);
+        Ok(nodes.into_iter().map(|node| (node.clone(), own.with("nodes", &node))).collect())
+    }
+
+    /// The node that an environment string of [`NodePod::each`] names.
+    ///
+    /// # Errors
+    /// `kubectl` is not installed.
+    pub(crate) fn of(spec: &EnvironmentSpec) -> Result<Self> {
+        let node = spec.get("nodes").unwrap_or_default().into();
+        Ok(Self { kubectl: Kubectl::find(spec)?, node, spec: spec.clone() })
+    }
+
+    /// Asks the cluster for facts about the node, before anything is made.
+    ///
+    /// # Errors
+    /// The cluster does not answer, has no such node, or does not let this user make the pod; the
+    /// node is not ready.
+    pub(crate) fn ask(&self) -> Result<MachineFacts> {
+        let node = self.object()?;
+        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "Ready");
+        if let Some(condition) = ready.filter(|condition| condition["status"] != "True") {
+            let why = condition["message"].as_str().unwrap_or_default();
+            let remedy = format!("`kubectl describe node {}` says more", self.node);
+            return Err(PlatformError::unavailable(
+                format!("the node {} is not ready: {why}", self.node),
+                remedy,
+            ));
+        }
+        let (what, can) = match self.given_namespace() {
+            None => ("namespaces", self.kubectl.command(&[])),
+            Some(namespace) => ("pods", self.kubectl.within(namespace)),
+        };
+        // A refusal that comes later would leave in the ledger what this user cannot delete either.
+        if can.args(["auth", "can-i", "create", what]).run()?.output.starts_with(b"no") {
+            return Err(PlatformError::unavailable(
+                format!("this user may not make {what} in the cluster"),
+                "ask for the right, or name a namespace in which you may make privileged pods with `namespace=`",
+            ));
+        }
+        Ok(facts_of(&node))
+    }
+
+    /// The node's object.
+    fn object(&self) -> Result<Value> {
+        let get = self.kubectl.command(&[]).args(["get", "node", &self.node]);
+        self.kubectl.json(get).map_err(|error| match error {
+            PlatformError::Launch { reason, .. } if reason.contains("NotFound") => {
+                PlatformError::unavailable(
+                    format!("the cluster has no node {}", self.node),
+                    "name one that `kubectl get nodes` lists",
+                )
+            }
+            other => self.of_node(other),
+        })
+    }
+
+    /// The namespace that the user named.
+    fn given_namespace(&self) -> Option<&str> {
+        self.spec.get("namespace")
+    }
+
+    /// The namespace and the name of the pod of a directory.
+    fn pod_of(&self, directory: &str) -> (String, String) {
+        let name = directory.rsplit('/').next().unwrap_or_default();
+        // Whatever the record of the fleet says, nothing of anybody else is named.
+        let name = name_of(&format!("{PREFIX}{}", name.trim_start_matches(PREFIX)));
+        (self.given_namespace().unwrap_or(&name).to_string(), name)
+    }
+
+    /// What is made and deleted for a pod, in the ledger's words.
+    fn object_kind(&self) -> &'static str {
+        if self.given_namespace().is_some() { POD } else { "namespace" }
+    }
+
+    /// The ledger's entry for the pod of a directory.
+    pub(crate) fn change(&self, directory: &str) -> Change {
+        let mut detail = self.kubectl.detail();
+        if let Some(namespace) = self.given_namespace() {
+            detail["namespace"] = json!(namespace);
+        }
+        let (platform, what) = (PLATFORM.into(), self.object_kind().into());
+        Change::Platform { platform, what, id: self.pod_of(directory).1, detail }
+    }
+
+    /// Makes the pod of a directory, and returns when it runs. The caller has recorded it.
+    ///
+    /// # Errors
+    /// The cluster refuses, or the pod does not run.
+    pub(crate) fn make(&self, directory: &str, log: &Path) -> Result<()> {
+        let node = self.object()?;
+        let (namespace, name) = self.pod_of(directory);
+        if self.given_namespace().is_none() {
+            let make = self.kubectl.command(&[]).args(["create", "--filename", "-"]);
+            let make = make.input(manifest::fleet_namespace(&name).to_string());
+            self.finish(make, Some(log), guest::RUNNING_DEADLINE)?;
+        }
+        let mut watch = Watch::begin(&self.kubectl, &namespace, &name, log)?;
+        let leave = Script::FleetLeave(directory, END_S, COLLECT_S).words();
+        let pod = manifest::fleet_pod(&self.spec, &self.node, &name, Self::PARENT, &leave);
+        create(&self.kubectl, &namespace, &pod, log).map_err(|error| self.of_node(error))?;
+        wait_running(&mut watch, log).map(drop).map_err(|why| self.failed(&why))?;
+        let settle = self.exec(directory).args(["sh", "-c", SETTLE, Self::PARENT]);
+        let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
+        self.finish(settle.input(format!("{machine}\n")), Some(log), guest::HELLO_DEADLINE).map(drop)
+    }
+
+    fn exec(&self, directory: &str) -> Invocation {
+        let (namespace, name) = self.pod_of(directory);
+        let exec = self.kubectl.within(&namespace).args(["exec", "--stdin", &name]);
+        exec.args(["--container", CONTAINER, "--"])
+    }
+
+    /// The client with a script for the pod of a directory.
+    pub(crate) fn invocation(&self, directory: &str, script: &Script<'_>) -> Invocation {
+        self.exec(directory).args(["sh", "-c", ENTER, "weighbridge"]).args(script.words())
+    }
+
+    /// Runs a client to its end and returns what it printed.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or refuses; the command failed, with what it said.
+    pub(crate) fn finish(
+        &self,
+        command: Invocation,
+        log: Option<&Path>,
+        deadline: Duration,
+    ) -> Result<Vec<u8>> {
+        self.kubectl.run(command.deadline(deadline), log).map_err(|error| self.of_node(error))
+    }
+
+    /// Whether the container of a directory runs.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or refuses.
+    pub(crate) fn is_running(&self, directory: &str) -> Result<bool> {
+        let (namespace, name) = self.pod_of(directory);
+        Ok(status_of(&self.kubectl, &namespace, &name)?.is_some_and(|status| status.running))
+    }
+
+    /// Why the pod of a directory is not there any more, or will not be, if the cluster says so.
+    pub(crate) fn fault(&self, directory: &str) -> Option<String> {
+        let (namespace, name) = self.pod_of(directory);
+        match status_of(&self.kubectl, &namespace, &name).ok()? {
+            Some(status) => status.fault,
+            None => Some(deleted(&self.node)),
+        }
+    }
+
+    /// Deletes the pod of a directory, in which nothing may run any more.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or the pod remains.
+    pub(crate) fn delete(&self, directory: &str) -> Result<()> {
+        let (namespace, name) = self.pod_of(directory);
+        guest::delete(&self.kubectl, &namespace, self.object_kind(), &name)
+    }
+
+    /// The exit code of a command in a pod, from that of `kubectl exec`; `None` if the client failed
+    /// itself.
+    pub(crate) fn exit_code(code: Option<i32>, log: &Path) -> Option<i32> {
+        let said = weigh_host::log::tail(log, 600);
+        let ended = || String::from_utf8_lossy(&said).lines().any(|line| line.trim() == ENDED_WITH_1);
+        code.filter(|code| *code != 1 || ended())
+    }
+
+    /// The error for something that went wrong in the pod.
+    pub(crate) fn failed(&self, said: &str) -> PlatformError {
+        PlatformError::Unavailable {
+            reason: format!("the pod on the node {}: {said}", self.node),
+            remedy: None,
+        }
+    }
+
+    fn of_node(&self, error: PlatformError) -> PlatformError {
+        match error {
+            PlatformError::Launch { reason, .. } => self.failed(&reason),
+            other => other,
+        }
+    }
+}
+
+/// Whether this can be the name of a node (RFC 1123).
+fn is_node(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !name.is_empty() && name.chars().all(plain) && !name.starts_with(['-', '.'])
+}
+
+/// Asks the cluster for the nodes with the labels of `selector`, or for all that every pod may run
+/// on.
+fn select(spec: &EnvironmentSpec) -> Result<Vec<String>> {
+    let kubectl = Kubectl::find(spec)?;
+    let get = kubectl.command(&[]).args(["get", "nodes"]);
+    let labels = spec.get("selector").map(|labels| labels.replace('+', ","));
+    let get = get.args(labels.iter().flat_map(|labels| ["--selector", labels.as_str()]));
+    let names = names_of(&kubectl.json(get)?, labels.is_some());
+    if !names.is_empty() {
+        return Ok(names);
+    }
+    Err(match labels {
+        Some(labels) => PlatformError::unavailable(
+            format!("no node of the cluster has the labels {labels}"),
+            "`kubectl get nodes --show-labels` lists them",
+        ),
+        None => PlatformError::unavailable(
+            "no node of the cluster is free of taints",
+            "name the nodes, as in `nodes=n1+n2`; their taints then do not matter",
+        ),
+    })
+}
+
+/// The names in a list of nodes; those with taints that keep pods away only if `tainted`.
+fn names_of(list: &Value, tainted: bool) -> Vec<String> {
+    let repels = |node: &Value| {
+        let taints = node["spec"]["taints"].as_array();
+        taints.is_some_and(|taints| taints.iter().any(|taint| taint["effect"] != "PreferNoSchedule"))
+    };
+    let nodes = list["items"].as_array().into_iter().flatten().filter(|node| tainted || !repels(node));
+    let names = nodes.filter_map(|node| node["metadata"]["name"].as_str());
+    names.filter(|name| is_node(name)).map(String::from).collect()
+}
+
+/// What the object of a node says of it, as the node itself would.
+fn facts_of(node: &Value) -> MachineFacts {
+    let status = &node["status"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let info = |key: &str| text(&status["nodeInfo"][key]);
+    let architecture = match info("architecture").as_str() {
+        "amd64" => "x86_64".to_string(),
+        "arm64" => "aarch64".into(),
+        other => other.into(),
+    };
+    let system =
+        if info("operatingSystem") == "linux" { "Linux".to_string() } else { info("operatingSystem") };
+    let boot = info("bootID");
+    let machine = Some(info("machineID")).filter(|id| !id.is_empty()).unwrap_or_else(|| boot.clone());
+    let memory = text(&status["capacity"]["memory"]);
+    let kind = [
+        ("CPUs", Some(text(&status["capacity"]["cpu"]))),
+        ("architecture", Some(architecture.clone())),
+        ("kernel", Some(info("kernelVersion"))),
+        ("memory", memory.strip_suffix("Ki").and_then(gibibytes)),
+    ];
+    let known = kind.into_iter().filter_map(|(name, fact)| Some((name, fact?)));
+    let kind: BTreeMap<&'static str, String> = known.filter(|(_, fact)| !fact.is_empty()).collect();
+    MachineFacts { system, architecture, boot, identity: identity(&machine), kind }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> EnvironmentSpec {
+        EnvironmentSpec::parse(text).unwrap()
+    }
+
+    #[test]
+    fn keys_and_values_are_checked() {
+        let good =
+            "kubernetes:context=lab,namespace=b,image=r.example/i:1,nodes=n1+n-2.lan,cpus=4,memory=8GiB";
+        NodePod::check(&spec(good)).unwrap();
+        NodePod::check(&spec("kubernetes:selector=pool=bench+disk=nvme")).unwrap();
+        for (text, wrong) in [
+            ("kubernetes:node=a", "node"),
+            ("kubernetes:runtimeClass=kata", "runtimeClass"),
+            ("kubernetes:context=--kubeconfig", "--kubeconfig"),
+            ("kubernetes:image=-x", "-x"),
+            ("kubernetes:memory=1KiB", "1KiB"),
+            ("kubernetes:nodes=a++b", "a++b"),
+            ("kubernetes:nodes=-a", "-a"),
+            ("kubernetes:nodes=a b", "a b"),
+            ("kubernetes:selector=--all", "--all"),
+            ("kubernetes:nodes=a,selector=b=c", "selector"),
+        ] {
+            let error = NodePod::check(&spec(text)).unwrap_err();
+            assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_node_has_a_string_of_its_own() {
+        let named = NodePod::each(&spec("kubernetes:nodes=b+a,context=lab,cpus=2")).unwrap();
+        let named: Vec<(&str, String)> =
+            named.iter().map(|(node, spec)| (node.as_str(), spec.to_string())).collect();
+        assert_eq!(
+            named,
+            [
+                ("b", "kubernetes:context=lab,cpus=2,nodes=b".to_string()),
+                ("a", "kubernetes:context=lab,cpus=2,nodes=a".into())
+            ]
+        );
+        let error = NodePod::each(&spec("kubernetes:nodes=a,binary=/no/such/kubectl")).unwrap_err();
+        assert!(error.message.contains("/no/such/kubectl is missing"), "{error}");
+    }
+
+    #[test]
+    fn tainted_nodes_are_used_only_if_they_are_asked_for() {
+        let node =
+            |name: &str, taints: Value| json!({"metadata": {"name": name}, "spec": {"taints": taints}});
+        let list = json!({"items": [
+            node("control", json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}])),
+            node("cordoned", json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}])),
+            node("soft", json!([{"key": "a", "effect": "PreferNoSchedule"}])),
+            {"metadata": {"name": "plain"}, "spec": {}},
+            node("--hostile,name", Value::Null),
+        ]});
+        assert_eq!(names_of(&list, false), ["soft", "plain"]);
+        assert_eq!(names_of(&list, true), ["control", "cordoned", "soft", "plain"]);
+        assert_eq!(names_of(&json!({"items": []}), true), [""; 0]);
+    }
+
+    /// An object that Kubernetes 1.20 wrote, shortened.
+    #[test]
+    fn a_node_is_known_by_its_object() {
+        let node = json!({"status": {
+            "capacity": {"cpu": "8", "memory": "16303428Ki"},
+            "nodeInfo": {
+                "architecture": "arm64", "bootID": "boot", "kernelVersion": "6.1.0", "machineID": "id",
+                "operatingSystem": "linux",
+            },
+        }});
+        let facts = facts_of(&node);
+        assert_eq!((facts.system.as_str(), facts.architecture.as_str()), ("Linux", "aarch64"));
+        assert_eq!((facts.boot.as_str(), &facts.identity), ("boot", &identity("id")));
+        let kind: Vec<(&str, &str)> = facts.kind.iter().map(|(name, fact)| (*name, fact.as_str())).collect();
+        let expected =
+            [("CPUs", "8"), ("architecture", "aarch64"), ("kernel", "6.1.0"), ("memory", "16 GiB")];
+        assert_eq!(kind, expected);
+        let windows = facts_of(&json!({"status": {"nodeInfo": {
+            "architecture": "amd64", "bootID": "boot", "operatingSystem": "windows",
+        }}}));
+        assert!(!windows.takes_programs() && windows.identity == identity("boot"));
+    }
+
+    fn pod(keys: &str) -> NodePod {
+        let spec = spec(&format!("kubernetes:context=lab,nodes=n1,binary=/bin/true{keys}"));
+        NodePod::of(&spec).unwrap()
+    }
+
+    /// Nothing but pods and namespaces of weighbridge's own is named, whatever a record says.
+    #[test]
+    fn a_directory_stands_for_a_pod() {
+        let directory = "/weighbridge/weighbridge-fleet-20261126T140000Z-1f-0";
+        let name = "weighbridge-fleet-20261126t140000z-1f-0";
+        assert_eq!(pod("").pod_of(directory), (name.to_string(), name.to_string()));
+        assert_eq!(pod(",namespace=lab").pod_of(directory), ("lab".to_string(), name.to_string()));
+        assert_eq!(pod("").pod_of("/weighbridge/kube-system").1, "weighbridge-kube-system");
+        for (keys, expected) in [("", "namespace"), (",namespace=lab", POD)] {
+            let Change::Platform { platform, what, id, detail } = pod(keys).change(directory) else {
+                panic!()
+            };
+            assert_eq!((platform.as_str(), what.as_str(), id.as_str()), (PLATFORM, expected, name));
+            assert_eq!(detail["context"], "lab");
+            assert_eq!(detail.get("namespace").is_some(), expected == POD);
+        }
+    }
+
+    #[test]
+    fn the_pod_is_privileged_on_its_node_and_holds_no_token() {
+        let leave = Script::FleetLeave("/weighbridge/d", END_S, COLLECT_S).words();
+        let made = |keys: &str| manifest::fleet_pod(&pod(keys).spec, "n1", "p", NodePod::PARENT, &leave);
+        let (plain, limited) = (made(""), made(",cpus=2,memory=1GiB,image=i"));
+        let spec = &plain["spec"];
+        assert_eq!((&spec["nodeName"], &spec["restartPolicy"]), (&json!("n1"), &json!("Never")));
+        assert_eq!(spec["automountServiceAccountToken"], false);
+        assert_eq!(spec["tolerations"], json!([{"operator": "Exists"}]));
+        let container = &spec["containers"][0];
+        assert_eq!(container["securityContext"], json!({"privileged": true, "runAsUser": 0}));
+        assert_eq!(container["env"], json!([{"name": "WEIGH_STATE", "value": "/weighbridge/state"}]));
+        assert_eq!(container["resources"], json!({"requests": {}, "limits": {}}));
+        assert_eq!(container["lifecycle"]["preStop"]["exec"]["command"][4], "/weighbridge/d");
+        // A run has its whole time to end, and to be collected.
+        assert!(spec["terminationGracePeriodSeconds"].as_u64().unwrap() > END_S + COLLECT_S + 20);
+        let container = &limited["spec"]["containers"][0];
+        assert_eq!(container["resources"]["limits"], json!({"cpu": "2", "memory": "1073741824"}));
+        assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
+        assert_eq!(container["image"], "i");
+        let namespace = manifest::fleet_namespace("p");
+        assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
+    }
+
+    /// `kubectl exec` ends with 1 when weigh did, and when it failed itself.
+    #[test]
+    fn a_lost_connection_is_no_exit_code_of_weigh() {
+        let base = tempfile::tempdir().unwrap();
+        let log = base.path().join("log");
+        let code = |said: &str, code| {
+            std::fs::write(&log, said).unwrap();
+            NodePod::exit_code(Some(code), &log)
+        };
+        assert_eq!(code("block 1\ncommand terminated with exit code 1\n", 1), Some(1));
+        assert_eq!(code("error: unable to upgrade connection: EOF\n", 1), None);
+        assert_eq!(code("command terminated with exit code 137\n", 137), Some(137));
+        assert_eq!(code("", 0), Some(0));
+    }
+}
