@@ -1,6 +1,9 @@
-//! `weigh fleet`: machines by ssh, which are servers in network namespaces here, and machines of a
-//! Slurm cluster that the tests start. They measure fakes.
+//! `weigh fleet`: machines by ssh, which are servers in network namespaces here, machines of a Slurm
+//! cluster that the tests start, and nodes of a Kubernetes cluster that is a fake. They measure
+//! fakes.
 
+#[path = "fleet/kubernetes.rs"]
+mod kubernetes;
 #[path = "fleet/slurm.rs"]
 mod slurm;
 
@@ -352,6 +355,8 @@ mod fakes {
         via("ssh:host=a;slurm:nodes=2", &["one engine", "a fleet of its own"]);
         via("ssh:host=a;ssh:host=a", &["named twice"]);
         via("ssh:host=a,by=shell", &["runs weigh itself"]);
+        via("kubernetes:context=a,node=b", &["no key `node`", "did you mean `nodes`?"]);
+        via("kubernetes:nodes=a,binary=/no/kubectl", &["/no/kubectl is missing", "kubernetes-client"]);
         via("slurm", &["how many machines", "slurm:nodes=8"]);
         via("slurm:nodes=many", &["not a number of nodes"]);
         via("slurm:nodes=2,partition=-x", &["partition"]);

@@ -1,7 +1,8 @@
 #!/usr/bin/perl
-# A kubectl of a cluster that is not there: one node, which runs pods by bubblewrap on this host. It
-# has its objects in the directory that it lies in, and does what files there say: `refuse` is what
-# it answers to everything, `status` what it says of pods instead of running them.
+# A kubectl of a cluster that is not there, which runs pods by bubblewrap on this host. It has its
+# objects in the directory that it lies in, and does what files there say: `refuse` is what it
+# answers to everything, `refuse.VERB` to one verb, `status` what it says of pods instead of running
+# them, `node.NAME` the object of a node.
 use strict;
 use warnings;
 use JSON::PP;
@@ -32,7 +33,31 @@ sub described {
     return encode_json($pod) . "\n";
 }
 
-if (my $answer = slurp("$state/refuse")) { chomp $answer; refuse($answer) }
+# The sandbox's files of this host.
+sub root {
+    my @names = @_;
+    return map { -l "/$_" ? ('--symlink', readlink("/$_"), "/$_") : -e "/$_" ? ('--ro-bind', "/$_", "/$_") : () } @names;
+}
+
+# Runs a command in a privileged pod, which has a volume and an /etc of its own. As on a node, the
+# command outlives this client, and sees the end of its input.
+sub enter {
+    my ($pod, @command) = @_;
+    my $container = $pod->{spec}{containers}[0];
+    my $place = "$state/volume.$pod->{metadata}{name}";
+    mkdir $_ for $place, "$place/volume", "$place/etc";
+    my @variables = map { ('--setenv', $_->{name}, $_->{value}) } @{$container->{env}};
+    system 'setsid', '--wait', 'bwrap', root(qw(usr bin sbin lib lib32 lib64)), '--proc', '/proc', '--dev', '/dev',
+        '--bind', '/sys', '/sys', '--tmpfs', '/tmp', '--tmpfs', '/var/tmp', '--bind', "$place/etc", '/etc',
+        '--bind', "$place/volume", $container->{volumeMounts}[0]{mountPath}, @variables, '--', @command;
+    my $code = $? & 127 ? 128 + ($? & 127) : $? >> 8;
+    print STDERR "command terminated with exit code $code\n" if $code;
+    exit $code;
+}
+
+for my $file ('refuse', "refuse.$verb") {
+    if (my $answer = slurp("$state/$file")) { chomp $answer; refuse($answer) }
+}
 $| = 1;
 if ($verb eq 'config') {
     print "fake\n";
@@ -56,21 +81,31 @@ if ($verb eq 'config') {
     sleep 60;
 } elsif ($verb eq 'get' && $ARGV[0] eq '--raw') {
     print "{}\n";
+} elsif ($verb eq 'auth') {
+    print "yes\n";
+} elsif ($verb eq 'get' && $ARGV[0] eq 'node') {
+    print slurp("$state/node.$ARGV[1]") // refuse("Error from server (NotFound): nodes \"$ARGV[1]\" not found");
+} elsif ($verb eq 'get' && $ARGV[0] eq 'nodes') {
+    my ($key, $value) = $ARGV[1] eq '--selector' ? split /=/, $ARGV[2] : ();
+    my @nodes = map { decode_json(slurp($_)) } sort glob "$state/node.*";
+    @nodes = grep { ($_->{metadata}{labels}{$key} // '') eq $value } @nodes if defined $key;
+    print encode_json({ kind => 'List', items => \@nodes }), "\n";
 } elsif ($verb eq 'get') {
     refuse("Error from server (NotFound): pods \"$ARGV[1]\" not found") unless -e object(pod => $ARGV[1]);
     print described($ARGV[1]);
 } elsif ($verb eq 'exec') {
     shift if $ARGV[0] eq '--stdin';
     my $name = shift;
-    shift until $ARGV[0] eq '--';
+    shift @ARGV until $ARGV[0] eq '--';
+    my $pod = decode_json(slurp(object(pod => $name)) // refuse("Error from server (NotFound): pods \"$name\" not found"));
+    enter($pod, @ARGV[1 .. $#ARGV]) if $pod->{spec}{containers}[0]{securityContext}{privileged};
     my $place = object(pod => $name) . '.running';
     if (my $running = slurp($place)) {
         exec 'nsenter', '--mount', '--root', '--wd', '--target', decode_json($running)->{'child-pid'}, @ARGV or die $!;
     }
-    my @root = map { -l "/$_" ? ('--symlink', readlink("/$_"), "/$_") : -e "/$_" ? ('--ro-bind', "/$_", "/$_") : () }
-        qw(usr bin sbin lib lib32 lib64 etc);
+    my @root = root(qw(usr bin sbin lib lib32 lib64 etc));
     # A limit of another kind than a cluster's, but one that holds.
-    my $memory = decode_json(slurp(object(pod => $name)))->{spec}{containers}[0]{resources}{limits}{memory} / 1024;
+    my $memory = $pod->{spec}{containers}[0]{resources}{limits}{memory} / 1024;
     $memory = 262144 if $memory < 262144;
     # bwrap writes there which process it has started.
     $^F = 99;
@@ -81,6 +116,9 @@ if ($verb eq 'config') {
     die $!;
 } elsif ($verb eq 'delete') {
     unlink map { object($ARGV[0], $ARGV[1]) . $_ } '', '.running';
+    # A namespace takes its pods with it.
+    unlink glob "$state/pod.$ARGV[1].*" if $ARGV[0] eq 'namespace';
+    system 'rm', '-rf', "$state/volume.$ARGV[1]";
 } else {
     die "a fake has no $verb";
 }
