@@ -54,9 +54,9 @@ test-containers:
 test-fleet:
 	WEIGH_LONG=1 tests/run --profile long --package weighbridge -E 'test(/^fleet::/)'
 
-# Pods on a Kubernetes cluster of one node, which is built from Debian's source once (12 minutes of
-# two CPUs, into /var/cache/weighbridge-kubernetes), started, and taken down again. It needs root,
-# and apt sources of Debian 12.
+# Pods and a fleet on a Kubernetes cluster of one node, which is built from Debian's source once (12
+# minutes of two CPUs, into /var/cache/weighbridge-kubernetes), started, and taken down again. It
+# needs root, and apt sources of Debian 12.
 test-kubernetes:
 	cargo build --package weighbridge
 	target/debug/weigh image build debian

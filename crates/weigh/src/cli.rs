@@ -84,7 +84,7 @@ pub enum Command {
     /// or below it, or no number of blocks up to the last look would show either.
     #[command(mut_args(BuildGateArgs::fit))]
     Gate(Box<BuildGateArgs>),
-    /// Measure one plan on many machines, over ssh or through Slurm, and bring their runs back
+    /// Measure one plan on many machines, by ssh, Slurm or Kubernetes, and bring their runs back
     ///
     /// The plan is made here. weigh itself and the plan are copied to every machine, each machine
     /// measures on its own, and its run directory is copied back into the directory of the fleet.

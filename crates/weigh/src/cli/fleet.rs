@@ -9,10 +9,12 @@ use clap::{Arg, Args};
   weigh fleet stream --on native,docker --via 'ssh:host=a;ssh:host=root@b,port=2222'
   weigh fleet lzma --on native,runc --blocks 30 --via slurm:nodes=20,partition=batch
   weigh fleet sqlite --on native,docker --blocks 60 --shard --via slurm:nodes=6
+  weigh fleet stream --on native,namespaces --via kubernetes:context=lab,nodes=n1+n2
   weigh resume weigh-runs/20261121T050000Z-stream-fleet --watch")]
 pub struct FleetArgs {
     /// The machines: `ssh:host=[user@]address[,key=value,...]`, repeated or separated by `;`, or
-    /// `slurm:nodes=N[,partition=NAME,constraint=LIST,account=NAME,time=TIME,exclusive=on|off]`
+    /// `slurm:nodes=N[,partition=NAME,constraint=LIST,account=NAME,time=TIME,exclusive=on|off]`, or
+    /// `kubernetes[:nodes=NAME+NAME,context=NAME,namespace=NAME,image=REF,...]`
     #[arg(long, value_name = "ENGINE", required = true, conflicts_with_all = Self::UNFIT)]
     pub via: Vec<String>,
     /// Divide the blocks among the machines, which have to be alike, so that the run ends sooner;

@@ -82,7 +82,7 @@ pub fn carry_out(work: &Work<'_>) -> std::result::Result<(), Failure> {
         return close_ledger(&ledger);
     }
     ui::note(
-        "note: machines that could not be reached still hold a part of the fleet; `weigh fleet --resume` brings it back, `weigh clean` removes it",
+        "note: machines that could not be reached still hold a part of the fleet; `weigh resume` brings it back, `weigh clean` removes it",
     );
     Ok(())
 }
