@@ -152,7 +152,7 @@ fn trouble_of_a_cluster_is_reported_and_the_fleet_goes_on() {
         let (failed, why) = state(&stage.json(&format!("show {out} --format json")), "n2");
         assert!(failed == "failed" && why.contains(words), "{why}: {}", stage.spawned_said());
         fs::remove_file(cluster.path(file)).unwrap();
-        stage.stdout(&format!("fleet --resume {out}"));
+        stage.stdout(&format!("resume {out}"));
         assert!(is_done(&stage, out, "n2"));
         assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
     }
@@ -172,7 +172,7 @@ fn clean(stage: &Stage, cluster: &Cluster) {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
-/// When weigh is killed, the run in a pod ends after its trial and stays for `--resume`, or `weigh
+/// When weigh is killed, the run in a pod ends after its trial and stays for `weigh resume`, or `weigh
 /// clean` deletes the pod with it.
 #[test]
 fn a_killed_fleet_leaves_its_pods_to_resume_or_clean() {
@@ -191,7 +191,7 @@ fn a_killed_fleet_leaves_its_pods_to_resume_or_clean() {
         run
     };
     let measured = fs::read_to_string(begin("f").join("samples.jsonl")).unwrap();
-    stage.stdout("fleet --resume f");
+    stage.stdout("resume f");
     assert!(is_done(&stage, "f", "n2"));
     assert!(stage.read("f/n2/samples.jsonl").starts_with(&measured), "what was measured there counts");
     assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
@@ -201,7 +201,7 @@ fn a_killed_fleet_leaves_its_pods_to_resume_or_clean() {
     assert!(dry.contains("weighbridge-fleet-"), "{dry}");
     clean(&stage, &cluster);
     assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
-    stage.stdout("fleet --resume g");
+    stage.stdout("resume g");
     assert!(is_done(&stage, "g", "n2"));
     clean(&stage, &cluster);
     stage.host_is_as_before();
