@@ -60,7 +60,8 @@ fn not_measured(study: &Study, measured: &[StudyReport]) -> Option<StudyReport> 
         (!rest.claims.is_empty()).then(|| without_run(&rest))
     };
     let experiments: Vec<ExperimentReport> = study.experiments.iter().filter_map(rest).collect();
-    (!experiments.is_empty()).then(|| StudyReport { tool_version: String::new(), ..study.report(experiments) })
+    (!experiments.is_empty())
+        .then(|| StudyReport { tool_version: String::new(), ..study.report(experiments) })
 }
 
 fn without_run(experiment: &Experiment) -> ExperimentReport {
