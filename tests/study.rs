@@ -655,7 +655,7 @@ mod fakes {
         for (old, new) in [("kvm-slower", "kvm-slowest"), ("NOT RUN", "DONE"), ("no run of it was given", "")]
         {
             let spoilt = page.replacen(line, &line.replace(old, new), 1);
-            assert_eq!(faults_of_claims(&spoilt).len(), 1, "{old}");
+            assert!(!faults_of_claims(&spoilt).is_empty(), "{old}");
         }
 
         std::fs::create_dir(stage.here().join("empty")).unwrap();

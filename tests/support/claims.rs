@@ -46,7 +46,8 @@ pub fn faults_of_claims(page: &str) -> Vec<String> {
         rows.entry((study, row[0].clone())).or_default().push(row);
     }
     let mut faults = Vec::new();
-    for study in weigh_studies::library().unwrap().studies() {
+    let library = weigh_studies::library().unwrap();
+    for study in library.studies() {
         for experiment in &study.experiments {
             for claim in &experiment.claims {
                 let name = format!("{}: {}", experiment.name, claim.id);
@@ -59,6 +60,10 @@ pub fn faults_of_claims(page: &str) -> Vec<String> {
             }
         }
     }
+    // Rows that are left are of other studies, or of claims that are gone.
+    let is_built_in = |name: &str| library.studies().iter().any(|study| study.name == name);
+    let gone = rows.keys().filter(|(study, _)| is_built_in(study));
+    faults.extend(gone.map(|(study, name)| format!("{study}/{name}: there is no such claim")));
     faults
 }
 
@@ -75,7 +80,7 @@ fn fault_of_row(claim: &Claim, row: &[String]) -> Option<String> {
         "NOT RUN" => has_reason && !has_environment,
         "HOLDS" => outcome == "holds here" && has_environment,
         "DIFFERS" => outcome == "does not hold here" && has_environment,
-        "UNDECIDED" => outcome.starts_with("cannot be told here; ") && has_environment,
+        "UNDECIDED" => outcome.starts_with("cannot be decided here; ") && has_environment,
         _ => return Some(format!("`{word}` is none of {GRADES:?}")),
     };
     (!is_whole).then(|| format!("it lacks its outcome, its reason or its environments: {row:?}"))

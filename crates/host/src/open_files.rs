@@ -54,6 +54,7 @@ mod tests {
     fn programs_keep_the_original_limit() {
         let process = Invocation::new(std::env::current_exe().unwrap());
         let test = "open_files::tests::a_process_with_a_raised_limit";
-        process.args(["--exact", test, "--ignored"]).run_ok().unwrap();
+        let done = process.args(["--exact", test, "--ignored"]).run_ok().unwrap();
+        assert!(String::from_utf8_lossy(&done.output).contains("1 passed"), "{test} did not run");
     }
 }

@@ -65,6 +65,7 @@ pub use gate::{Gate, Judgement};
 pub use history::{HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, render_history};
 pub use html::LivePage;
 pub use json::to_json;
+pub use notes::EMULATED_HOST;
 pub use planned::planned;
 pub use pool::{PooledMachine, PooledReport, render_pooled};
 pub use quantity::Scale;

@@ -197,15 +197,18 @@ pub(crate) fn labels(report: &Report, going_on: bool) -> Vec<Label> {
     labels
 }
 
+/// The label of results from a host that an emulator executes, and its meaning.
+pub const EMULATED_HOST: (&str, &str) = (
+    "EMULATED HOST",
+    "an emulator executes this host's instructions: the numbers do not apply to real hardware",
+);
+
 /// What makes every number doubtful: a host so noisy that voiding was given up, unlike
 /// environments, a name that claims another acceleration.
 fn faults(report: &Report, labels: &mut Vec<Label>) {
     let mut add = |word: &str, meaning: String| labels.push(Label { word: word.into(), meaning });
     if report.host.as_ref().is_some_and(HostFacts::is_emulated) {
-        add(
-            "EMULATED HOST",
-            "an emulator executes this host's instructions: the numbers do not apply to real hardware".into(),
-        );
+        add(EMULATED_HOST.0, EMULATED_HOST.1.into());
     }
     if let Some(noisy) = &report.circumstances.noisy_host {
         add(

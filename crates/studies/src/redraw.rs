@@ -11,11 +11,11 @@ use crate::study::{
 use crate::values::{Measured, Unavailable, Values, is_turned, number, statistic_name, statistic_of};
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
-use weigh_report::Report;
 use weigh_report::study::{
     ArmReport, ExperimentReport, MeasuredNumber, PublishedNumber, Replacement, RowReport, StudyCell,
     StudyReport, ViewForm, ViewReport,
 };
+use weigh_report::{EMULATED_HOST, Report};
 use weigh_stats::{Interval, Ratio, Summary};
 use weigh_store::RunDirectory;
 
@@ -83,7 +83,6 @@ pub fn report_of_directory<E: From<DirectoryError>>(
 }
 
 fn warnings(directory: &StudyDirectory, is_emulated: bool) -> Vec<String> {
-    let emulated = "EMULATED HOST: an emulator executes this host's instructions: the numbers do not apply to real hardware";
     let left = directory.state().experiments.iter().filter(|one| one.is_left()).count();
     let what = if left == 1 {
         "1 experiment has not ended".into()
@@ -92,7 +91,7 @@ fn warnings(directory: &StudyDirectory, is_emulated: bool) -> Vec<String> {
     };
     let them = if left == 1 { "it" } else { "them" };
     let text = format!("{what}; `weigh resume {}` continues {them}", directory.path().display());
-    let emulated = is_emulated.then(|| emulated.to_string());
+    let emulated = is_emulated.then(|| format!("{}: {}", EMULATED_HOST.0, EMULATED_HOST.1));
     emulated.into_iter().chain((left > 0).then_some(text)).collect()
 }
 

@@ -31,12 +31,15 @@ const PREFIX: &str = "weighbridge-";
 /// seconds. The pod's whole time is longer.
 const END_S: u64 = 20;
 const COLLECT_S: u64 = 30;
-/// Closes the volume `$0`, which anybody in the pod may write, because weigh keeps its state
-/// nowhere else. Standard input is the node's machine ID: a run that is made in the pod is one of
-/// the node.
-const SETTLE: &str = r#"chmod 755 "$0" && cat > /etc/machine-id"#;
-/// Runs a program in the control group of the pod's first process.
-const ENTER: &str = r#"g=/sys/fs/cgroup/init; [ ! -e $g ] || echo 0 > $g/cgroup.procs; exec "$@""#;
+/// Waits until the first process has its control group, and takes write permission on the volume
+/// `$0` from others, because weigh keeps its state nowhere else. Standard input is the node's
+/// machine ID: a run that is made in the pod is one of the node.
+const PREPARE: &str = r#"until [ ! -e /sys/fs/cgroup/cgroup.controllers ] || [ -e "$0/first" ]; do sleep 0.1 2>/dev/null || sleep 1; done; chmod 755 "$0" && cat > /etc/machine-id"#;
+/// Runs a program in the control group and the namespaces of the pod's first process, which has
+/// written its number into the volume `$0` if it made any.
+const ENTER: &str = r#"f=$0/first; [ -e "$f" ] || exec "$@"; exec nsenter --target "$(cat "$f")" --cgroup --mount sh -c 'echo 0 > /sys/fs/cgroup/init/cgroup.procs; exec "$@"' weighbridge "$@""#;
+/// The end of a log in which kubectl's last line is looked for, bytes.
+const END_OF_LOG: u64 = 64 << 10;
 /// What kubectl says about a command that ended with 1, which is also its own exit code when it
 /// fails itself.
 const ENDED_WITH_1: &str = "command terminated with exit code 1";
@@ -208,13 +211,13 @@ impl NodePod {
             self.finish(make, Some(log), guest::RUNNING_DEADLINE)?;
         }
         let mut watch = Watch::begin(&self.kubectl, &namespace, &name, log)?;
-        let leave = Script::FleetLeave(directory, END_S, COLLECT_S).words();
+        let leave = entered(&Script::FleetLeave(directory, END_S, COLLECT_S));
         let pod = manifest::fleet_pod(&self.spec, &self.node, &name, Self::PARENT, &leave);
         create(&self.kubectl, &namespace, &pod, log).map_err(|error| self.of_node(error))?;
         wait_running(&mut watch, log).map(drop).map_err(|why| self.failed(&why))?;
-        let settle = self.exec(directory).args(["sh", "-c", SETTLE, Self::PARENT]);
+        let prepare = self.exec(directory).args(["sh", "-c", PREPARE, Self::PARENT]);
         let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
-        self.finish(settle.input(format!("{machine}\n")), Some(log), guest::HELLO_DEADLINE).map(drop)
+        self.finish(prepare.input(format!("{machine}\n")), Some(log), guest::HELLO_DEADLINE).map(drop)
     }
 
     fn exec(&self, directory: &str) -> Invocation {
@@ -225,7 +228,7 @@ impl NodePod {
 
     /// The client with a script for the pod of a directory.
     pub(crate) fn invocation(&self, directory: &str, script: &Script<'_>) -> Invocation {
-        self.exec(directory).args(["sh", "-c", ENTER, "weighbridge"]).args(script.words())
+        self.exec(directory).args(entered(script))
     }
 
     /// Runs a client to its end and returns what it printed.
@@ -271,7 +274,7 @@ impl NodePod {
     /// The exit code of a command in a pod, from that of `kubectl exec`; `None` if the client failed
     /// itself.
     pub(crate) fn exit_code(code: Option<i32>, log: &Path) -> Option<i32> {
-        let said = weigh_host::log::tail(log, 600);
+        let said = weigh_host::log::tail(log, END_OF_LOG);
         let ended = || String::from_utf8_lossy(&said).lines().any(|line| line.trim() == ENDED_WITH_1);
         code.filter(|code| *code != 1 || ended())
     }
@@ -356,6 +359,12 @@ fn facts_of(node: &Value) -> MachineFacts {
     let known = kind.into_iter().filter_map(|(name, fact)| Some((name, fact?)));
     let kind: BTreeMap<&'static str, String> = known.filter(|(_, fact)| !fact.is_empty()).collect();
     MachineFacts { system, architecture, boot, identity: identity(&machine), kind }
+}
+
+/// A script as a command that runs where the pod's first process is.
+fn entered(script: &Script<'_>) -> Vec<String> {
+    let enter = ["sh", "-c", ENTER, NodePod::PARENT].map(String::from);
+    enter.into_iter().chain(script.words()).collect()
 }
 
 #[cfg(test)]
@@ -469,7 +478,7 @@ mod tests {
 
     #[test]
     fn the_pod_is_privileged_on_its_node_and_holds_no_token() {
-        let leave = Script::FleetLeave("/weighbridge/d", END_S, COLLECT_S).words();
+        let leave = entered(&Script::FleetLeave("/weighbridge/d", END_S, COLLECT_S));
         let made = |keys: &str| manifest::fleet_pod(&pod(keys).spec, "n1", "p", NodePod::PARENT, &leave);
         let (plain, limited) = (made(""), made(",cpus=2,memory=1GiB,image=i"));
         let spec = &plain["spec"];
@@ -480,7 +489,7 @@ mod tests {
         assert_eq!(container["securityContext"], json!({"privileged": true, "runAsUser": 0}));
         assert_eq!(container["env"], json!([{"name": "WEIGH_STATE", "value": "/weighbridge/state"}]));
         assert_eq!(container["resources"], json!({"requests": {}, "limits": {}}));
-        assert_eq!(container["lifecycle"]["preStop"]["exec"]["command"][4], "/weighbridge/d");
+        assert_eq!(container["lifecycle"]["preStop"]["exec"]["command"][8], "/weighbridge/d");
         // A run has its whole time to end, and to be collected.
         assert!(spec["terminationGracePeriodSeconds"].as_u64().unwrap() > END_S + COLLECT_S + 20);
         let container = &limited["spec"]["containers"][0];

@@ -26,10 +26,12 @@ pub(super) fn fleet_namespace(name: &str) -> Value {
     namespace
 }
 
-/// What the first process of a fleet's pod does: it moves to a control group of its own, because in
-/// version 2 a group with processes cannot give controllers to the groups below, and then waits
-/// because its standard input stays open.
-const WAIT: &str = "g=/sys/fs/cgroup; if [ -e $g/cgroup.controllers ]; then mkdir $g/init && echo 0 > $g/init/cgroup.procs; fi; exec cat";
+/// What the first process of a fleet's pod does; `$0` is its volume. Under control groups of version
+/// 2 it makes the container's own group the root of a namespace, because a privileged container
+/// otherwise has the groups of the whole node, and moves to a group below it: a group with processes
+/// cannot give controllers to the groups below. Others enter by the process number that it writes
+/// down. Then it waits, because its standard input stays open.
+const WAIT: &str = r#"g=/sys/fs/cgroup; [ -e $g/cgroup.controllers ] || exec cat; exec unshare --cgroup --mount sh -c "mount -t cgroup2 none $g && mkdir $g/init && echo 0 > $g/init/cgroup.procs && echo \$\$ > $0/first && exec cat""#;
 
 /// The pod in which a node measures for a fleet: as root with everything that the node has, except
 /// for its network and its processes. `parent` is where its volume is mounted, and `leave` is the
@@ -67,7 +69,7 @@ pub(super) fn fleet_pod(
                 "name": CONTAINER,
                 "image": given("image"),
                 "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", WAIT],
+                "command": ["sh", "-c", WAIT, parent],
                 "stdin": true,
                 "env": [{"name": "WEIGH_STATE", "value": format!("{parent}/state")}],
                 "securityContext": {"privileged": true, "runAsUser": 0},

@@ -72,7 +72,7 @@ fn fault(pod: &Value) -> Option<String> {
         return Some(match reason.as_str() {
             "Evicted" => format!("the node {node} evicted the pod ({message})"),
             _ => format!(
-                "the node {node} refused the pod: {reason} ({message}); ask for less with `cpus=` and `memory=`, or name another `node=`"
+                "the node {node} refused the pod: {reason} ({message}); ask for less with `cpus=` and `memory=`, or name another node"
             ),
         });
     }

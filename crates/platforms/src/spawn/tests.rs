@@ -101,7 +101,8 @@ fn a_parent_with_a_raised_limit_of_open_files() {
 fn a_process_keeps_the_original_limit_of_open_files() {
     let process = weigh_host::command::Invocation::new(std::env::current_exe().unwrap());
     let test = "spawn::tests::a_parent_with_a_raised_limit_of_open_files";
-    process.args(["--exact", test, "--ignored"]).run_ok().unwrap();
+    let done = process.args(["--exact", test, "--ignored"]).run_ok().unwrap();
+    assert!(String::from_utf8_lossy(&done.output).contains("1 passed"), "{test} did not run");
 }
 
 #[test]

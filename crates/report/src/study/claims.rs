@@ -1,8 +1,8 @@
 //! What has become of the claims of studies: every claim once, with what the paper printed, what
-//! was measured, its grade and what of today was measured for it.
+//! was measured, its grade and the environments that were measured for it.
 
 use super::document::claims as claim_list;
-use super::tally::Tally;
+use super::tally::{Claims, Tally};
 use super::words::{self, GradeWords};
 use super::{ClaimGrade, ClaimReport, ExperimentReport, StudyReport, notes};
 use crate::document::{
@@ -11,8 +11,6 @@ use crate::document::{
 use crate::group::{distinct, grouped};
 use std::collections::BTreeSet;
 use weigh_stats::Grade;
-
-const GRADES: [&str; 4] = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
 
 const WHAT_IT_SAYS: &str = "A grade is that of a check on ratios of what was measured on the machine that each section names, with the platforms of \
      today. No value of that machine is compared with one of the paper's. A claim that does not hold here may have been true where it was \
@@ -23,7 +21,7 @@ const READING: [&str; 5] = [
      alone. Overheads are costs: + is worse.",
     "Behind a measured ratio [ ] is its 95 % interval, and n is the number of blocks.",
     "A claim that says a number holds if its check does, which allows for a range around that number.",
-    "Emulation stands for no KVM: an environment with accel=tcg has the cost of an emulator.",
+    "Emulation never stands for KVM: an environment with accel=tcg has the cost of an emulator.",
     "Grades are not adjusted for their number: expect one in twenty to be wrong.",
 ];
 
@@ -77,7 +75,7 @@ fn overview(studies: &[StudyReport]) -> Table {
     let rows = studies.iter().map(|one| row(heading(one), std::slice::from_ref(one)));
     let rows = rows.chain([row("all".into(), studies)]).collect();
     let columns = [Column::text("study"), Column::number("claims")].into_iter();
-    Table::new("Studies", columns.chain(GRADES.map(Column::number)).collect(), rows)
+    Table::new("Studies", columns.chain(Claims::WORDS.map(Column::number)).collect(), rows)
 }
 
 /// The name of a part of the page: a study may have a part for each directory of runs.
@@ -144,7 +142,7 @@ fn sentence(claim: &ClaimReport) -> String {
     let outcome = match &claim.grade {
         ClaimGrade::Checked(Grade::Holds) => "holds here",
         ClaimGrade::Checked(Grade::Differs) => "does not hold here",
-        ClaimGrade::Checked(Grade::Undecided { .. }) => "cannot be told here",
+        ClaimGrade::Checked(Grade::Undecided { .. }) => "cannot be decided here",
         ClaimGrade::NotRun { .. } => "was not checked here",
     };
     let why = GradeWords::of_claim(&claim.grade).sentence().map(|why| format!("; {why}"));

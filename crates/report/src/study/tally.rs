@@ -41,7 +41,7 @@ impl Claims {
         counts("claim", self.all(), Self::WORDS, |_| true).unwrap_or_else(|| "no claims".into())
     }
 
-    const WORDS: [&str; 4] = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
+    pub(super) const WORDS: [&str; 4] = ["HOLDS", "DIFFERS", "UNDECIDED", "NOT RUN"];
 }
 
 impl Overheads {

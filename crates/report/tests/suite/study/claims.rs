@@ -44,10 +44,10 @@ fn every_claim_has_one_row_with_what_became_of_it() {
                     ClaimGrade::Checked(Grade::Holds) => ("**HOLDS**", "holds here".to_string()),
                     ClaimGrade::Checked(Grade::Differs) => ("**DIFFERS**", "does not hold here".into()),
                     ClaimGrade::Checked(Grade::Undecided { blocks: Some(blocks) }) => {
-                        ("**UNDECIDED**", format!("cannot be told here; {blocks} blocks in all"))
+                        ("**UNDECIDED**", format!("cannot be decided here; {blocks} blocks in all"))
                     }
                     ClaimGrade::Checked(Grade::Undecided { blocks: None }) => {
-                        ("**UNDECIDED**", "cannot be told here; no known number of blocks".into())
+                        ("**UNDECIDED**", "cannot be decided here; no known number of blocks".into())
                     }
                     ClaimGrade::NotRun { not_run } => ("NOT RUN", format!("was not checked here; {not_run}")),
                 };
