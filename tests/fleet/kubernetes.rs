@@ -17,7 +17,7 @@ struct Cluster(tempfile::TempDir);
 /// of another architecture. Returns `None`, and says so, where its pods cannot run.
 fn cluster(test: &str) -> Option<Cluster> {
     let is_missing = |name: &&str| weigh_host::command::find_program(name).is_none();
-    if let Some(name) = ["perl", "bwrap", "setsid"].iter().find(is_missing) {
+    if let Some(name) = ["perl", "bwrap", "setsid"].into_iter().find(is_missing) {
         skip(test, "bubblewrap", &format!("{name} is not installed (apt-get install perl bubblewrap)"));
         return None;
     }
