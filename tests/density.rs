@@ -100,18 +100,20 @@ fn native_and_namespaces_disturb_each_other() {
             let (own, usual) = (of("cpu_per_step"), alone("cpu_per_step"));
             assert!(own < 1.7 * usual, "{environment} {workload}: {own} against {usual}");
             // One guest may use one CPU, or half of many.
-            if cpus() <= 2 {
-                let slower = of("duration") / alone("duration");
-                assert!(slower > 1.2, "{environment} {workload}: {slower} times alone");
+            if cpus() > 2 {
+                continue;
             }
-            // Others may use the host, but not in every trial as much as the neighbours.
+            let slower = of("duration") / alone("duration");
+            assert!(slower > 1.2, "{environment} {workload}: {slower} times alone");
+            // Others may use the host, too. But if neighbours counted as others, the CPU time of both
+            // would be more than the CPUs have.
             let here = |trial: &&Value| trial["workload"] == *workload && trial["environment"] == environment;
             let foreign = trials.iter().filter(here).map(|trial| {
                 let ns = |value: &Value| value.as_u64().unwrap() as f64;
                 ns(&trial["observed"]["foreign"]["ns"]) / ns(&trial["observed"]["window_ns"])
             });
-            let foreign = foreign.fold(f64::INFINITY, f64::min);
-            assert!(foreign < 0.5 * of("neighbours_cpu"), "{environment} {workload}: {foreign} CPUs");
+            let used = foreign.fold(f64::INFINITY, f64::min) + of("neighbours_cpu");
+            assert!(used < 1.1 * cpus() as f64, "{environment} {workload}: {used} CPUs");
         }
     }
     let table = stage.stdout("show r");
