@@ -22,7 +22,7 @@ pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 
 /// Steps of one spin, which takes 60 to 110 ms on a current CPU. That is long enough that a launch
 /// (milliseconds) and a tick of the kernel's accounting (10 ms at most) are small beside it, and
-/// short enough for 1,800 spins in two to three minutes.
+/// short enough for 1,800 spins in about five minutes.
 const WORK: &str = "75000000";
 
 /// Thawed time of a spin in slices in one block. It is as long as a whole spin, so that both forms
