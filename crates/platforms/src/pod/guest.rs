@@ -156,7 +156,7 @@ pub(super) fn create(kubectl: &Kubectl, namespace: &str, pod: &Value, log: &Path
     let end = Instant::now() + ACCOUNT_DEADLINE;
     loop {
         let create = kubectl.within(namespace).args(["create", "--filename", "-"]);
-        let made = create.input(pod.to_string()).log_to(log).run_ok();
+        let made = create.input(pod.to_string()).log_to(log).dies_with_caller().run_ok();
         match made {
             Ok(_) => return Ok(()),
             Err(CommandError::Status { error, .. })

@@ -114,7 +114,8 @@ impl Kubectl {
             Some(log) => command.log_to(log),
             None => command,
         };
-        match command.run_ok() {
+        // A client that outlived a killed weigh would make its object after all others were deleted.
+        match command.dies_with_caller().run_ok() {
             Ok(done) => Ok(done.output),
             Err(CommandError::Status { error, .. }) => Err(self.refused(&error)),
             Err(CommandError::Deadline { after, .. }) => {
