@@ -4,7 +4,8 @@
 //! finished by which moment of the arm's own thawed time; between two marks the work counts as
 //! even. All arms are compared over the same rounds: from the first in which all of them have made
 //! a mark to the last in which none has made its last mark. So a slice of one arm always has
-//! neighbours in all others, and what slows the host for a while slows all of them.
+//! neighbours in all others, and what slows the host for a while slows all of them. Work that
+//! reaches into longer slices is not even: it is cheaper there.
 
 use crate::rank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +91,8 @@ pub(crate) fn boundaries(slices: &Slices) -> Vec<u64> {
 }
 
 /// Returns the rounds with slices of the nominal length in which every arm was at work from begin
-/// to end; none if there are no such rounds.
+/// to end; none if there are no such rounds. A piece of work that ends in longer slices does not
+/// count, unless an arm finished no other.
 pub fn common_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
     let end = arms.iter().filter_map(|arm| arm.longer_from).min();
     rounds_at_work(arms, 0..end.map_or(usize::MAX, |end| end as usize))
@@ -104,15 +106,16 @@ pub fn longer_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
 }
 
 /// The rounds in `within` from the first in which every arm has made a mark to the last in which
-/// none has made its last mark.
+/// none has made its last mark in these rounds, or at all where that was its first.
 fn rounds_at_work(arms: &[&Slices], within: Range<usize>) -> Option<Range<usize>> {
-    let mut common = within;
-    let begin = common.start;
+    let mut common = within.clone();
     for arm in arms {
         let boundaries = boundaries(arm);
-        let from = *boundaries.get(begin)?;
+        let from = *boundaries.get(within.start)?;
+        let until = boundaries.get(within.end).copied().unwrap_or(u64::MAX);
         let first = arm.marks.iter().find(|mark| mark.at_us >= from)?.at_us;
-        let last = arm.marks.last()?.at_us;
+        let last = arm.marks.iter().rfind(|mark| (first + 1..=until).contains(&mark.at_us));
+        let last = last.or(arm.marks.last())?.at_us;
         common.start = common.start.max(boundaries.iter().position(|at| *at >= first)?);
         common.end = common.end.min(boundaries.iter().rposition(|at| *at <= last)?);
     }
@@ -235,15 +238,46 @@ mod tests {
         let marks: Vec<(u64, &[(&str, f64)])> =
             vec![(0, &[]), (50, &[("rate", 5.0)]), (110, &[("rate", 9.0)]), (170, &[("rate", 6.0)])];
         let steady = Slices { longer_from: Some(6), ..arm(&[10, 10, 10, 10, 10, 10, 40, 40, 40], &marks) };
-        assert_eq!(common_rounds(&[&steady]), Some(0..6));
-        // The mark at 110 ends work that began in short slices, and the last round has no end.
+        // The mark at 110 ends work that began in short slices, and counts for neither.
+        assert_eq!(common_rounds(&[&steady]), Some(0..5));
+        // The last round has no end.
         assert_eq!(longer_rounds(&[&steady]), None);
         let marks = [marks.as_slice(), &[(180, &[("rate", 1.0)])]].concat();
         let longer = Slices { longer_from: Some(6), ..arm(&[10, 10, 10, 10, 10, 10, 40, 40, 40], &marks) };
         assert_eq!(longer_rounds(&[&longer]), Some(8..9));
         assert_eq!(longer_rounds(&[&longer, &steady]), None);
+        // Work that is in one piece has no other mark.
+        let whole = Slices {
+            longer_from: Some(6),
+            ..arm(&[10, 10, 10, 10, 10, 10, 40, 40], &[(0, &[]), (130, &[("rate", 1.0)])])
+        };
+        assert_eq!(common_rounds(&[&whole]), Some(0..6));
         let without = Slices { longer_from: None, ..longer.clone() };
         assert_eq!((longer_rounds(&[&without]), common_rounds(&[&without])), (None, Some(0..9)));
+    }
+
+    /// Work costs 1.0 in short slices and .8 in longer ones, and the second arm takes 1.05 times as
+    /// long. Its marks are elsewhere, so another share of its last piece lies in longer slices.
+    #[test]
+    fn work_that_ends_in_longer_slices_moves_no_ratio() {
+        let slow = |times: f64| {
+            // The moment at which so much work is finished, of which 400 are done in short slices.
+            let at = |amount: f64| match amount * times {
+                short if short <= 400.0 => short,
+                long => 400.0 + (long - 400.0) * 0.8,
+            };
+            let amount: &[(&str, f64)] = &[("rate", 40.0)];
+            let marks = (0..20).map(|piece| {
+                (at(f64::from(piece) * 40.0).round() as u64, if piece == 0 { &[][..] } else { amount })
+            });
+            let thawed = [vec![10; 40], vec![40; 4]].concat();
+            Slices { longer_from: Some(40), ..arm(&thawed, &marks.collect::<Vec<_>>()) }
+        };
+        let (one, other) = (slow(1.0), slow(1.05));
+        let rounds = common_rounds(&[&one, &other]).unwrap();
+        let cost = |arm| work_in(arm, rounds.clone(), "rate").cost().unwrap();
+        let ratio = cost(&other) / cost(&one);
+        assert!((ratio / 1.05 - 1.0).abs() < 1e-3, "{ratio} over {rounds:?}");
     }
 
     #[test]
