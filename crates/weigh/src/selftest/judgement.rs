@@ -75,6 +75,10 @@ pub struct FormJudgement {
     /// The mean log ratio of the baseline's second instance to the baseline, with the same
     /// interval.
     pub control_effect: Option<Interval>,
+    /// By how much the effects that were found differ from those that were injected: the mean log
+    /// ratio of the two, as a fraction, with the same interval. Intervals that miss the truth on one
+    /// side alone show here.
+    pub bias: Option<Interval>,
     /// The median of the smallest effects that the comparisons could have found with 80 % power.
     pub smallest_detectable: Option<f64>,
 }
@@ -188,6 +192,7 @@ fn of_form(form: Form, measured: &[Measured]) -> FormJudgement {
         coverage: coverage(&all),
         label: mean_effect(without.iter().map(|m| m.found)),
         control_effect: mean_effect(controls().map(|control| control.found)),
+        bias: mean_effect(all.iter().filter(|m| m.injected > 0.0).map(|m| beyond(m.found, m.injected))),
         smallest_detectable: smallest.get(smallest.len() / 2).copied(),
     }
 }
@@ -203,7 +208,7 @@ fn statement(problems: &[String], done: u32, planned: u32) -> String {
 }
 
 fn problems(of: &FormJudgement) -> Vec<String> {
-    let FormJudgement { no_effect, control, effects, coverage, label, control_effect, .. } = of;
+    let FormJudgement { no_effect, control, effects, coverage, label, control_effect, bias, .. } = of;
     let said = |what: String, count: &Count| {
         let Count { of, observed, allowed: Band { low, high }, .. } = count;
         (!count.is_inside()).then(|| format!("{what} {observed} of {of} times, {low} to {high} are allowed"))
@@ -215,12 +220,13 @@ fn problems(of: &FormJudgement) -> Vec<String> {
     };
     let label = changes("the label alone changes the result", label);
     let control_effect = changes("the second instance of the baseline differs from it", control_effect);
+    let bias = changes("the effects that are found differ from those that were injected", bias);
     let of_effects = effects.iter().flat_map(|count| {
         let found = said(format!("an effect of {} was found", percent(count.effect)), &count.found);
         let covered = said(format!("intervals held the effect of {}", percent(count.effect)), &count.covered);
         [found, covered]
     });
-    let ends = [said("intervals held the truth".into(), coverage), label, control_effect];
+    let ends = [said("intervals held the truth".into(), coverage), label, control_effect, bias];
     [
         said("equal environments were called different".into(), no_effect),
         said("the baseline was called different from itself".into(), control),
@@ -295,6 +301,11 @@ fn chances_of_a_miss(measured: &[&Measured]) -> Vec<f64> {
 fn chance_of_a_miss(log_ratios: &[f64], effect: f64) -> f64 {
     let deviations: Vec<f64> = log_ratios.iter().map(|ratio| ratio - effect.ln_1p()).collect();
     rejection_by_chance(&deviations).unwrap_or(LEVEL)
+}
+
+/// Returns what is found beyond an effect, as a fraction of the time with that effect.
+fn beyond(found: Interval, effect: f64) -> Interval {
+    found.map(|found| (1.0 + found) / (1.0 + effect) - 1.0)
 }
 
 /// Returns the mean of the comparisons' means. Its interval treats each comparison as one
@@ -384,6 +395,7 @@ fn beside(of: &FormJudgement) -> Vec<String> {
     };
     lines.extend(differs("label: without an effect the second environment", &of.label));
     lines.extend(differs("control: a second instance of the baseline", &of.control_effect));
+    lines.extend(differs("bias: an effect that is found", &of.bias));
     lines.extend(of.smallest_detectable.map(|smallest| {
         format!("smallest effect: half of the comparisons find {:.2} % with 80 % power", smallest * 100.0)
     }));

@@ -294,6 +294,24 @@ fn a_control_that_differs_is_reported() {
 }
 
 #[test]
+fn effects_that_are_found_too_large_are_reported() {
+    fn exaggerated(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
+        changed(plan, records, |comparison| {
+            let with_effect = |series: &&mut Series| series.environment.contains("effect=0.");
+            let series = comparison.series.iter_mut().filter(with_effect);
+            series.flat_map(|series| &mut series.observations).for_each(|one| one.value *= 1.01);
+        })
+    }
+    let judgement = judged(&fakes(10, 10, "sd=0.01", ""), exaggerated);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    let bias = of(&judgement, Form::Whole).bias.unwrap();
+    assert!((bias.estimate - 0.01).abs() < 0.004, "{bias:?}");
+    let statement = &judgement.statement;
+    let said = "the effects that are found differ from those that were injected by +";
+    assert!(statement.contains(said), "{statement}");
+}
+
+#[test]
 fn failed_comparisons_are_counted_and_not_judged() {
     let judgement = judged(&fakes(6, 1, "sd=0.01", "fault=exit,every=1"), analyse_as_run);
     assert_eq!((judgement.done, judgement.failed.len()), (0, 10));
