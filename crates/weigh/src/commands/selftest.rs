@@ -17,8 +17,8 @@ use weigh_model::{HostFacts, SliceChoice, parse_duration};
 use weigh_observe::{Observer, Sensors};
 use weigh_report::Document;
 
-/// Comparisons without an effect, and with each effect, over all forms. Short takes about five
-/// minutes, long about 35.
+/// Comparisons without an effect, and with each effect, over all forms. Short takes about six
+/// minutes, long about 40.
 const SHORT: (u32, u32) = (20, 10);
 const LONG: (u32, u32) = (200, 50);
 

@@ -22,12 +22,13 @@ pub const EFFECTS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
 
 /// Steps of one spin, which takes 60 to 110 ms on a current CPU. That is long enough that a launch
 /// (milliseconds) and a tick of the kernel's accounting (10 ms at most) are small beside it, and
-/// short enough for 1,800 spins in about five minutes.
+/// short enough for 1,800 spins in about six minutes.
 const WORK: &str = "75000000";
 
-/// Thawed time of a spin in slices in one block. It is as long as a whole spin, so that both forms
-/// get an equal share of the machine.
-pub const SLICED_TIME: Duration = Duration::from_millis(100);
+/// Thawed time of a spin in slices in one block. It ends between the first two batches of marks,
+/// which are printed once in 100 ms: printing takes 100 µs, and if it ended near them, those of one
+/// side alone would count.
+pub const SLICED_TIME: Duration = Duration::from_millis(160);
 
 /// The name of the environment that may be slower.
 pub const OTHER_LABEL: &str = "b";
