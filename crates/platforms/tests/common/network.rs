@@ -33,20 +33,21 @@ pub fn passt_ready(test: &str) -> bool {
     found
 }
 
-/// Connects, retrying until somebody listens, and reads to the end.
+/// Connects, retrying until somebody listens, and reads to the end. What stands between may accept
+/// for a guest in which nobody listens yet, and may end the connection by a reset.
 fn ask(reach: &Reach) -> String {
     let end = Instant::now() + MINUTE;
     loop {
-        match weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(5)) {
-            Ok(mut stream) => {
-                let mut text = String::new();
-                stream.set_read_timeout(Some(MINUTE)).unwrap();
-                if stream.read_to_string(&mut text).is_ok() && !text.is_empty() {
-                    return text;
-                }
-            }
-            Err(error) => assert!(Instant::now() < end, "{reach:?}: {error}"),
+        let mut text = Vec::new();
+        let connected = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(5));
+        let ended = connected.map(|mut stream| {
+            stream.set_read_timeout(Some(MINUTE)).unwrap();
+            stream.read_to_end(&mut text)
+        });
+        if !text.is_empty() {
+            return String::from_utf8(text).unwrap();
         }
+        assert!(Instant::now() < end, "{reach:?}: {ended:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
