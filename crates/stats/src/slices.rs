@@ -5,7 +5,8 @@
 //! even. All arms are compared over the same rounds: from the first in which all of them have made
 //! a mark to the last in which none has made its last mark. So a slice of one arm always has
 //! neighbours in all others, and what slows the host for a while slows all of them. Work that
-//! reaches into longer slices is not even: it is cheaper there.
+//! reaches into longer slices, or into rounds that another arm has no part in, is not even: it is
+//! cheaper there.
 
 use crate::rank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,8 +92,8 @@ pub(crate) fn boundaries(slices: &Slices) -> Vec<u64> {
 }
 
 /// Returns the rounds with slices of the nominal length in which every arm was at work from begin
-/// to end; none if there are no such rounds. A piece of work that ends in longer slices does not
-/// count, unless an arm finished no other.
+/// to end; none if there are no such rounds. A piece of work that ends in longer slices, or after
+/// another arm had its last slice, does not count, unless an arm finished no other.
 pub fn common_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
     let end = arms.iter().filter_map(|arm| arm.longer_from).min();
     rounds_at_work(arms, 0..end.map_or(usize::MAX, |end| end as usize))
@@ -105,14 +106,16 @@ pub fn longer_rounds(arms: &[&Slices]) -> Option<Range<usize>> {
     rounds_at_work(arms, start as usize..usize::MAX)
 }
 
-/// The rounds in `within` from the first in which every arm has made a mark to the last in which
-/// none has made its last mark in these rounds, or at all where that was its first.
+/// The rounds in `within` in which every arm has slices, from the first in which every arm has made
+/// a mark to the last in which none has made its last mark in these rounds, or at all where that was
+/// its first.
 fn rounds_at_work(arms: &[&Slices], within: Range<usize>) -> Option<Range<usize>> {
+    let of_all = arms.iter().map(|arm| arm.thawed_us.len()).min()?;
+    let within = within.start..within.end.min(of_all);
     let mut common = within.clone();
     for arm in arms {
         let boundaries = boundaries(arm);
-        let from = *boundaries.get(within.start)?;
-        let until = boundaries.get(within.end).copied().unwrap_or(u64::MAX);
+        let (from, until) = (*boundaries.get(within.start)?, *boundaries.get(within.end)?);
         let first = arm.marks.iter().find(|mark| mark.at_us >= from)?.at_us;
         let last = arm.marks.iter().rfind(|mark| (first + 1..=until).contains(&mark.at_us));
         let last = last.or(arm.marks.last())?.at_us;
@@ -278,6 +281,22 @@ mod tests {
         let cost = |arm| work_in(arm, rounds.clone(), "rate").cost().unwrap();
         let ratio = cost(&other) / cost(&one);
         assert!((ratio / 1.05 - 1.0).abs() < 1e-3, "{ratio} over {rounds:?}");
+    }
+
+    /// A run of the first arm takes 100. It is done after four, and the second, whose runs take 110,
+    /// has its slices to itself from then on, in which work costs .8.
+    #[test]
+    fn work_that_ends_when_another_arm_is_done_moves_no_ratio() {
+        let run: &[(&str, f64)] = &[(ITERATION, 1.0)];
+        let done = arm(&[10; 40], &[(0, &[]), (100, run), (200, run), (300, run), (400, run)]);
+        let alone = arm(&[10; 44], &[(0, &[]), (110, run), (220, run), (330, run), (432, run)]);
+        let rounds = common_rounds(&[&done, &alone]).unwrap();
+        let cost = |arm| work_in(arm, rounds.clone(), ITERATION).cost().unwrap();
+        let ratio = cost(&alone) / cost(&done);
+        assert!((ratio / 1.1 - 1.0).abs() < 1e-9, "{ratio} over {rounds:?}");
+        // An arm that finished nothing until then has no other work.
+        let slow = arm(&[10; 44], &[(0, &[]), (432, run)]);
+        assert_eq!(common_rounds(&[&done, &slow]), Some(0..40));
     }
 
     #[test]
