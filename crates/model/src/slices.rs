@@ -165,7 +165,7 @@ pub struct Slices {
     #[serde(default, skip_serializing_if = "PieceStatistic::is_mean")]
     pub statistic: PieceStatistic,
     /// Median and 95th percentile of the time from the request to freeze until the guest was
-    /// frozen, microseconds. It counts as thawed, because the guest works for most of it.
+    /// frozen, microseconds. It counts as thawed until all processes had been told to stop.
     pub freeze_us: [f32; 2],
     /// The same from the request to thaw until the kernel reported that the guest was thawed.
     pub thaw_us: [f32; 2],
