@@ -170,9 +170,12 @@ fn benchstat([old, new]: &[Vec<f64>; 2]) -> bool {
 /// the table of docs/gate.md, from 1,000 changes of each size.
 #[test]
 fn error_and_power_beside_the_rules_of_others() {
+    const REPETITIONS: [u32; 2] = [100, 1_000];
+    // Four standard errors at the level.
+    let beyond = 4.0 * (0.025 * 0.975 / f64::from(REPETITIONS[usize::from(is_long())])).sqrt();
     for (noise, between) in (0..).zip([0.01, 0.03, 0.05]) {
         for (size, effect) in (0..).zip([0.0, 0.01, 0.03, 0.05, 0.10]) {
-            let found = rates_of([100, 1_000], 1_100 + 10 * noise + size, |random| {
+            let found = rates_of(REPETITIONS, 1_100 + 10 * noise + size, |random| {
                 let draws = Draws::new(random, effect, between);
                 let (outcomes, _) = gated(&[draws.blocks()]);
                 let (all, one) = (draws.pooled(BLOCKS), draws.pooled(1));
@@ -188,12 +191,11 @@ fn error_and_power_beside_the_rules_of_others() {
             let [red, green, ..] = found;
             let cells: Vec<String> = found.iter().map(|rate| format!("{:.1} %", 100.0 * rate)).collect();
             tell(&format!("| {between} | {effect} | {} |", cells.join(" | ")));
-            // Four standard errors of 100 repetitions at the level are .062.
             if effect <= LIMIT {
-                at_most("false alarms of the gate", red, 0.025 + 0.062);
+                at_most("false alarms of the gate", red, 0.025 + beyond);
             }
             if effect >= LIMIT {
-                at_most("wrong passes of the gate", green, 0.025 + 0.062);
+                at_most("wrong passes of the gate", green, 0.025 + beyond);
             }
             if effect == 0.0 && between == 0.01 {
                 at_least("passes without a change", green, 0.95);

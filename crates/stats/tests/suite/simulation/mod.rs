@@ -78,6 +78,11 @@ pub const COSTLY: u32 = 40_000;
 /// Streams of random numbers among which the repetitions are divided; a multiple of the threads.
 const STREAMS: u32 = 2;
 
+/// Whether this is a long run.
+pub fn is_long() -> bool {
+    std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1")
+}
+
 /// The shares of the repetitions in which each of several things happens. Each of two threads has a
 /// stream of its own, so the figures depend on the seed alone.
 pub fn rates<const N: usize>(
@@ -94,8 +99,7 @@ pub fn rates_of<const N: usize>(
     seed: u64,
     experiment: impl Fn(&mut Random) -> [bool; N] + Sync,
 ) -> [f64; N] {
-    let is_long = std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1");
-    let each = if is_long { long } else { default } / STREAMS;
+    let each = if is_long() { long } else { default } / STREAMS;
     let stream = |number: u32| {
         let mut random = Random::new(seed * u64::from(STREAMS) + u64::from(number));
         let mut counts = [0u32; N];

@@ -71,8 +71,7 @@ fn the_best_number_of_iterations_has_the_least_variance_for_its_time() {
     const LAUNCH_S: u32 = 9;
     const ITERATION_S: u32 = 1;
     const TIME_S: u32 = 1_155;
-    let repetitions =
-        if std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1") { 40_000 } else { 4_000 };
+    let repetitions = if is_long() { COSTLY } else { 4_000 };
     let found = [6, 12, 24].map(|iterations: u32| {
         let blocks = TIME_S / (LAUNCH_S + ITERATION_S * iterations);
         let mut random = Random::new(403);
