@@ -527,6 +527,11 @@ impl PlatformError {
         Self::StillThere(format!("the platform {platform} never makes a {what}"))
     }
 
+    /// Returns the error for a ledger entry that names something of somebody else.
+    pub(crate) fn foreign(what: &str, id: &str) -> Self {
+        Self::StillThere(format!("the {what} {id} does not have a name of weighbridge's"))
+    }
+
     /// For `map_err`: makes a [`PlatformError::Io`] that says what was being done.
     pub fn io<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Self {
         let doing = doing.into();
