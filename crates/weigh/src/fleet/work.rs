@@ -10,8 +10,10 @@ use weigh_platforms::with_causes;
 use weigh_store::fleet::{FleetDirectory, Machine, MachineState};
 use weigh_store::{RunDirectory, StoreError};
 
-/// The longest reason, characters.
+/// The longest reason that quotes `weigh`, and the longest of any state, characters: machines may say
+/// anything.
 const LONGEST_REASON: usize = 600;
+const LONGEST_STATE: usize = 4000;
 /// The exit code of `weigh` when nothing could be measured.
 const NOTHING_MEASURED: i32 = 4;
 
@@ -94,6 +96,12 @@ impl<'a> Work<'a> {
     /// # Errors
     /// It cannot be recorded.
     pub fn set(&self, at: usize, state: MachineState) -> Result<(), StoreError> {
+        let cut = |reason| shortened(reason, LONGEST_STATE);
+        let state = match state {
+            MachineState::Failed { reason } => MachineState::Failed { reason: cut(reason) },
+            MachineState::Waiting { reason } => MachineState::Waiting { reason: reason.map(cut) },
+            other => other,
+        };
         self.update(at, |machine| machine.state = state.clone())?;
         let _nobody_listens = self.tell.send((at, Update::State(state)));
         Ok(())
@@ -150,12 +158,16 @@ fn reason(what: &str, said: &[String]) -> String {
     let frames = |c: char| "×│╰─▶·".contains(c) || c.is_whitespace();
     let text: Vec<&str> = said[from..].iter().map(|line| line.trim_matches(frames)).collect();
     let text = harmless(text.join(" ").trim_start_matches("x ").trim());
-    let mut reason = if text.is_empty() { what.to_string() } else { format!("{what}: {text}") };
-    if let Some((end, _)) = reason.char_indices().nth(LONGEST_REASON) {
-        reason.truncate(end);
-        reason.push_str("...");
+    shortened(if text.is_empty() { what.to_string() } else { format!("{what}: {text}") }, LONGEST_REASON)
+}
+
+/// A text, cut after this many characters.
+fn shortened(mut text: String, most: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(most) {
+        text.truncate(end);
+        text.push_str("...");
     }
-    reason
+    text
 }
 
 /// The last lines of an output.
@@ -191,7 +203,9 @@ pub fn own_program() -> Result<Vec<u8>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
     use weigh_model::{Effort, HostFacts, Plan, Timestamped};
+    use weigh_store::fleet::{FLEET_FORMAT, Fleet};
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(String::from).collect()
@@ -240,6 +254,31 @@ mod tests {
         assert_eq!(reason("failed", &lines("a\nb\nc\nd\u{1b}[2J")), "failed: b c d\\u{1b}[2J");
         assert_eq!(reason("failed", &[]), "failed");
         assert_eq!(reason("failed", &lines(&"y".repeat(5000))).chars().count(), LONGEST_REASON + 3);
+    }
+
+    /// A record that is longer than what is read again would end the whole fleet.
+    #[test]
+    fn no_machine_fills_the_record_of_its_fleet() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("f");
+        let fleet = Fleet {
+            format: FLEET_FORMAT,
+            tool_version: "1".into(),
+            id: "fleet-1".into(),
+            machines: vec![Machine::new("a".into(), "ssh:host=a".into())],
+        };
+        let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 });
+        let mut directory = FleetDirectory::create(&path, &plan, fleet).unwrap();
+        let interrupt = AtomicBool::new(false);
+        let work = Work::new(&mut directory, &interrupt, channel().0);
+        let long = "\u{1b}".repeat(1 << 20);
+        let states =
+            [MachineState::Failed { reason: long.clone() }, MachineState::Waiting { reason: Some(long) }];
+        for state in states {
+            work.set(0, state).unwrap();
+            let record = std::fs::metadata(path.join("fleet.json")).unwrap().len();
+            assert!(record < 100_000, "{record}");
+        }
     }
 
     #[test]
