@@ -11,6 +11,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
+/// The zero bytes that every archive ends with: two blocks (tar(5)).
+const END: usize = 1024;
+
 /// Why an archive from another machine is not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
@@ -53,7 +56,7 @@ pub fn unpack(
 ) -> Result<u64, TransferError> {
     // The archive is not compressed, so no compression ratio limits it.
     let (reader, allowance) = Metered::new(archive, u64::MAX);
-    let mut archive = tar::Archive::new(reader);
+    let mut archive = tar::Archive::new(Ending { inner: reader, zeros: 0 });
     let bounds = Bounds::new();
     let mut made: Vec<PathBuf> = vec![into.into()];
     let mut files = 0;
@@ -87,12 +90,34 @@ pub fn unpack(
         files += 1;
     }
     // Read the padding of the last record, too: the sender fails if nobody reads it.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(TransferError::Damaged)?;
+    let mut rest = archive.into_inner();
+    io::copy(&mut rest, &mut io::sink()).map_err(TransferError::Damaged)?;
+    // A connection may end between two files, and its client may not notice: `kubectl exec` ends
+    // with 0 then, too.
+    if rest.zeros < END {
+        return Err(TransferError::Damaged(io::ErrorKind::UnexpectedEof.into()));
+    }
     for directory in made.iter().rev() {
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(FileError::of("sync the directory", directory))?;
     }
     Ok(files)
+}
+
+/// The bytes of an archive.
+struct Ending<R> {
+    inner: R,
+    /// How many zero bytes are the last that have been read.
+    zeros: usize,
+}
+
+impl<R: Read> Read for Ending<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        let zeros = buffer[..read].iter().rev().take_while(|byte| **byte == 0).count();
+        self.zeros = if zeros == read { self.zeros.saturating_add(read) } else { zeros };
+        Ok(read)
+    }
 }
 
 /// The path without `.`; `None` if it is absolute or has `..`.
@@ -191,6 +216,18 @@ mod tests {
         let whole = archive(EntryType::Regular, "samples.jsonl", &[1; 2000], None);
         let error = unpack(&whole[..1500], base.path(), |_| Some(1 << 20)).unwrap_err();
         assert!(matches!(error, TransferError::Damaged(_)), "{error}");
+    }
+
+    #[test]
+    fn an_archive_without_its_end_is_cut_short() {
+        let whole = archive(EntryType::Regular, "plan.json", b"x", None);
+        // The header, the content, and the two blocks of the end.
+        assert_eq!(whole.len(), 4 * 512);
+        for blocks in [2, 3] {
+            let base = tempfile::tempdir().unwrap();
+            let error = unpack(&whole[..blocks * 512], base.path(), |_| Some(100)).unwrap_err();
+            assert!(matches!(error, TransferError::Damaged(_)), "{blocks} blocks: {error}");
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! ends, the run ends after its current trial, as by Ctrl-C, and can be continued later.
 
 use crate::pod::fleet::NodePod;
-use crate::ssh::scripts::Script;
-use crate::ssh::target::{SCRIPT_DEADLINE, Target};
+use crate::ssh::scripts::{NO_RUN, Script};
+use crate::ssh::target::{CONNECTION_FAILED, SCRIPT_DEADLINE, Target};
 use crate::ssh::{PLATFORM, Ssh};
 use crate::{PlatformError, Result, resolve, setting};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,8 +40,6 @@ const CLEAN_END: Duration = Duration::from_secs(20);
 /// end.
 const READ: &str = "read from the machine";
 const WAIT: &str = "wait for the connection to end";
-/// The exit code of `ssh` when it fails itself, and not the remote command (`ssh(1)`).
-const CONNECTION_FAILED: i32 = 255;
 
 /// A machine of a fleet.
 #[derive(Debug, Clone)]
@@ -257,16 +255,17 @@ impl FleetMachine {
         let output = output.ok_or_else(|| self.failed("its connection has no standard output"))?;
         let mut output = Until::new(output, TRANSFER_DEADLINE).map_err(PlatformError::io(READ))?;
         let mut first = [0; 1];
-        let begun = output.read(&mut first).map_err(PlatformError::io(READ))?;
-        if begun > 0 {
+        let begun = output.read(&mut first).map_err(PlatformError::io(READ))? > 0;
+        let is_there = begun && first != [NO_RUN];
+        if is_there {
             read(&mut (&first[..]).chain(&mut output))?;
         }
         let status = running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io(WAIT))?;
-        if !status.is_some_and(|status| status.success()) {
+        if !begun || !status.is_some_and(|status| status.success()) {
             let said = crate::guest::with_tail("its run could not be read", log);
             return Err(self.failed(&said).into());
         }
-        Ok(begun > 0)
+        Ok(is_there)
     }
 
     /// Removes the directory, in which nothing may run any more, and its pod.
@@ -441,6 +440,22 @@ mod tests {
             let error = check(text).unwrap_err();
             assert_eq!(&error.text[error.span.clone()], wrong, "{text}");
         }
+    }
+
+    /// `kubectl exec` may end with 0 although nothing of what was printed has arrived.
+    #[test]
+    fn a_connection_without_an_answer_does_not_mean_that_there_is_no_run() {
+        let base = tempfile::tempdir().unwrap();
+        let collect = |client: &str| {
+            let spec = EnvironmentSpec::parse(&format!("ssh:host=x,binary={client}")).unwrap();
+            let machine = FleetMachine::of(&spec).unwrap();
+            machine.collect::<PlatformError>("/d", &base.path().join("log"), |archive| {
+                io::copy(archive, &mut io::sink()).map(drop).map_err(PlatformError::io(READ))
+            })
+        };
+        assert!(collect("/bin/echo").unwrap(), "something was sent");
+        let error = collect("/bin/true").unwrap_err().to_string();
+        assert!(error.contains("its run could not be read"), "{error}");
     }
 
     #[test]

@@ -113,17 +113,25 @@ send KILL "$p" "$w"; i=0; while ours "$p" && [ "$i" -lt 10 ]; do sleep 1; i=$((i
 if "$d/weigh" clean >&2; then rm -f "$d/pid"; elif [ "$3" != collect ]; then exit 4; fi; fi;
 "#;
 
-/// Sends the run in the directory `$1` of a fleet as an archive, after [`FLEET_END`]; sends nothing
-/// if there is none.
-const FLEET_COLLECT: &str = r#"[ -d "$d/run" ] || exit 0; exec tar -C "$d/run" -cf - ."#;
+/// Precedes [`FLEET_END`] in a script that ends with [`FLEET_COLLECT`].
+const FLEET_ABSENT: &str = r#"[ -e "$1" ] || { echo; exit 0; };"#;
+
+/// Sends the run in the directory `$1` of a fleet as an archive, after [`FLEET_END`]; sends
+/// [`NO_RUN`] if there is none, because a connection that ended early may look like success.
+const FLEET_COLLECT: &str = r#"[ -d "$d/run" ] || { echo; exit 0; }; exec tar -C "$d/run" -cf - ."#;
+
+/// What [`Script::FleetCollect`] sends if there is no run: a line end. An archive begins with the
+/// name of a file.
+pub(crate) const NO_RUN: u8 = b'\n';
 
 /// After [`FLEET_END`], waits up to `$4` seconds until the run in the directory has been collected
 /// and removed.
 const FLEET_LINGER: &str = r#"i=0; while [ -e "$d" ] && [ "$i" -lt "$4" ]; do sleep 1; i=$((i+1)); done"#;
 
-/// Removes the directory `$1` of a fleet, if it is this account's own.
+/// Removes the directory `$1` of a fleet, if it is this account's own. If that is interrupted, no half
+/// of its run is left to be collected.
 const FLEET_REMOVE: &str = r#"
-[ -e "$1" ] || exit 0; if [ ! -d "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then echo "$1 is not a directory of this account" >&2; exit 3; fi; rm -rf "$1"
+[ -e "$1" ] || exit 0; if [ ! -d "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then echo "$1 is not a directory of this account" >&2; exit 3; fi; [ ! -e "$1/run" ] || mv "$1/run" "$1/removed"; rm -rf "$1"
 "#;
 
 /// A script with its arguments as the command of an `ssh`, or of a container.
@@ -197,7 +205,7 @@ impl Script<'_> {
                 (with_functions(FLEET_END), vec![directory.into(), seconds.to_string()])
             }
             Self::FleetCollect(directory, seconds) => {
-                let text = format!("{FLEET_END}{FLEET_COLLECT}");
+                let text = format!("{FLEET_ABSENT}{FLEET_END}{FLEET_COLLECT}");
                 (with_functions(&text), vec![directory.into(), seconds.to_string(), "collect".into()])
             }
             Self::FleetLeave(directory, seconds, linger) => {
@@ -411,6 +419,37 @@ mod tests {
         assert!(shell(&Script::FleetEnd(&directory, 1)).run_ok().is_err());
         assert!(!shell(&Script::FleetCollect(&directory, 1)).run_ok().unwrap().output.is_empty());
         assert!(std::path::Path::new(&format!("{directory}/pid")).exists(), "for another attempt");
+    }
+
+    #[test]
+    fn a_run_that_is_not_there_is_reported() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        let collected = || shell(&Script::FleetCollect(&directory, 1)).run_ok().unwrap().output;
+        assert_eq!(collected(), [NO_RUN], "there is no directory");
+        std::fs::create_dir(&directory).unwrap();
+        assert_eq!(collected(), [NO_RUN], "the directory has no run");
+        std::fs::create_dir(format!("{directory}/run")).unwrap();
+        assert_eq!(collected()[0], b'.', "an archive");
+    }
+
+    #[test]
+    fn no_half_of_a_removed_run_is_collected() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        std::fs::create_dir_all(format!("{directory}/run")).unwrap();
+        // A program that removes nothing takes the place of rm.
+        let programs = base.path().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        std::fs::write(programs.join("rm"), "#!/bin/sh\n").unwrap();
+        let rm = programs.join("rm");
+        std::fs::set_permissions(rm, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let path = format!("{}:/usr/bin:/bin", programs.display());
+        shell(&Script::FleetRemove(&directory)).env("PATH", path).run_ok().unwrap();
+        assert!(std::path::Path::new(&directory).exists());
+        assert_eq!(shell(&Script::FleetCollect(&directory, 1)).run_ok().unwrap().output, [NO_RUN]);
+        shell(&Script::FleetRemove(&directory)).run_ok().unwrap();
+        assert!(!std::path::Path::new(&directory).exists());
     }
 
     #[test]

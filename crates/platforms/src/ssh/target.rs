@@ -21,8 +21,8 @@ const ALIVE_S: u32 = 4;
 const ALIVE_COUNT: u32 = 3;
 /// Time limit for a short script, including the connection and ending guests on the other machine.
 pub(crate) const SCRIPT_DEADLINE: Duration = Duration::from_secs(60);
-/// Exit code of `ssh` when something other than the remote command failed.
-const CONNECTION_FAILED: i32 = 255;
+/// Exit code of `ssh` when it fails itself, and not the remote command (`ssh(1)`).
+pub(crate) const CONNECTION_FAILED: i32 = 255;
 
 /// The keys of an environment that say how a machine is reached, except the client itself.
 const WAY: [&str; 5] = ["host", "port", "identity", "config", "known-hosts"];
