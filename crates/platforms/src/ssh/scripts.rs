@@ -82,9 +82,9 @@ sed -n -e 's/^model name[^:]*: *//p' -e 's/^CPU part[^:]*: */part /p' /proc/cpui
 const FLEET_MAKE: &str = r#"umask 077; mkdir "$1" && cat > "$1/plan.json""#;
 
 /// Writes standard input to the program `weigh` in the directory `$1` of a fleet, and prints that
-/// program's version.
+/// program's version, or why it does not run.
 const FLEET_EQUIP: &str = r#"
-umask 077; cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && exec "$1/weigh" --version 2>&1
+umask 077; cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && { "$1/weigh" --version || :; } 2>&1
 "#;
 
 /// Unpacks an unfinished run from standard input into the directory `$1` of a fleet.
@@ -450,6 +450,23 @@ mod tests {
         assert_eq!(shell(&Script::FleetCollect(&directory, 1)).run_ok().unwrap().output, [NO_RUN]);
         shell(&Script::FleetRemove(&directory)).run_ok().unwrap();
         assert!(!std::path::Path::new(&directory).exists());
+    }
+
+    #[test]
+    fn a_program_that_does_not_run_is_quoted() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = place(&base);
+        std::fs::create_dir(&directory).unwrap();
+        for (program, words) in [
+            ("#!/bin/sh\necho weigh 1\n", "weigh 1"),
+            ("#!/bin/sh\necho no library >&2\nexit 1\n", "no library"),
+            ("#!/no/such/loader\n", "/weigh"),
+        ] {
+            let said = shell(&Script::FleetEquip(&directory)).input(program).run_ok().unwrap();
+            let said = String::from_utf8(said.output).unwrap();
+            assert!(said.contains(words), "`{words}` is not in `{said}`");
+        }
+        assert!(shell(&Script::FleetEquip("/no/such/directory")).input("").run_ok().is_err());
     }
 
     #[test]
