@@ -217,7 +217,9 @@ impl NodePod {
         wait_running(&mut watch, log).map(drop).map_err(|why| self.failed(&why))?;
         let prepare = self.exec(directory).args(["sh", "-c", PREPARE, Self::PARENT]);
         let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
-        self.finish(prepare.input(format!("{machine}\n")), Some(log), guest::HELLO_DEADLINE).map(drop)
+        let prepared = self.finish(prepare.input(format!("{machine}\n")), Some(log), guest::HELLO_DEADLINE);
+        // The first process may have ended since, as in an image without `unshare`.
+        prepared.map(drop).map_err(|error| self.fault(directory).map_or(error, |why| self.failed(&why)))
     }
 
     fn exec(&self, directory: &str) -> Invocation {
@@ -275,7 +277,10 @@ impl NodePod {
     /// itself.
     pub(crate) fn exit_code(code: Option<i32>, log: &Path) -> Option<i32> {
         let said = weigh_host::log::tail(log, END_OF_LOG);
-        let ended = || String::from_utf8_lossy(&said).lines().any(|line| line.trim() == ENDED_WITH_1);
+        let said = String::from_utf8_lossy(&said);
+        // The client's command line precedes what it said; earlier clients may have said the same.
+        let own = said.rsplit_once("\n$ ").map_or(&*said, |(_, own)| own);
+        let ended = || own.lines().any(|line| line.trim() == ENDED_WITH_1);
         code.filter(|code| *code != 1 || ended())
     }
 
@@ -489,6 +494,8 @@ mod tests {
         assert_eq!(container["securityContext"], json!({"privileged": true, "runAsUser": 0}));
         assert_eq!(container["env"], json!([{"name": "WEIGH_STATE", "value": "/weighbridge/state"}]));
         assert_eq!(container["resources"], json!({"requests": {}, "limits": {}}));
+        // What the shell said becomes the reason why the container ended.
+        assert_eq!(container["terminationMessagePolicy"], "FallbackToLogsOnError");
         assert_eq!(container["lifecycle"]["preStop"]["exec"]["command"][8], "/weighbridge/d");
         // A run has its whole time to end, and to be collected.
         assert!(spec["terminationGracePeriodSeconds"].as_u64().unwrap() > END_S + COLLECT_S + 20);
@@ -511,6 +518,9 @@ mod tests {
         };
         assert_eq!(code("block 1\ncommand terminated with exit code 1\n", 1), Some(1));
         assert_eq!(code("error: unable to upgrade connection: EOF\n", 1), None);
+        let earlier = "command terminated with exit code 1\n# exit status: 1 after 0.100 s\n$ kubectl exec";
+        assert_eq!(code(&format!("{earlier}\nerror: EOF\n"), 1), None, "that was another one");
+        assert_eq!(code(&format!("{earlier}\nx\ncommand terminated with exit code 1\n"), 1), Some(1));
         assert_eq!(code("command terminated with exit code 137\n", 137), Some(137));
         assert_eq!(code("", 0), Some(0));
     }

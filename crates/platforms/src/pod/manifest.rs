@@ -70,6 +70,7 @@ pub(super) fn fleet_pod(
                 "image": given("image"),
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["sh", "-c", WAIT, parent],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
                 "stdin": true,
                 "env": [{"name": "WEIGH_STATE", "value": format!("{parent}/state")}],
                 "securityContext": {"privileged": true, "runAsUser": 0},
