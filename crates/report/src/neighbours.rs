@@ -303,7 +303,8 @@ fn remark(step: &DegradationStep) -> Option<String> {
     reached(step.guests, step.up, step.missing_reason.as_deref()).or_else(|| {
         (!step.sound && step.loss.is_some()).then(|| {
             format!(
-                "{} guests: trials failed or values were unusable, here or alone, so nothing is certain",
+                "{} guests: trials failed, or values were absent or unusable, here or alone, so nothing is \
+                 certain",
                 step.guests
             )
         })
@@ -398,8 +399,9 @@ fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section>
             OwnRow {
                 name: Entry::name(environment),
                 entries: columns.iter().map(entry).collect(),
-                remark: (!unsound.is_empty())
-                    .then(|| format!("trials failed or values were unusable: {}", unsound.join("; "))),
+                remark: (!unsound.is_empty()).then(|| {
+                    format!("failed trials, or values that are absent or unusable: {}", unsound.join("; "))
+                }),
             }
         };
         let rows = grouped(&all, |one| &one.environment).into_iter().map(row).collect();

@@ -146,13 +146,20 @@ fn median(comparison: &Comparison, environment: &str) -> Option<f64> {
     rank::median_of(values(comparison, environment)?)
 }
 
+/// Whether a value is absent in some blocks only, where too few guests were up for example: which
+/// blocks those are may depend on what is measured.
+fn has_gaps(series: &Series) -> bool {
+    let known = crate::estimate::count(series.observations.len());
+    known > 0 && known.saturating_add(series.failed) < series.tried
+}
+
 /// An environment in one comparison, paired block by block with itself in another.
 struct Paired {
     estimate: Option<Estimate>,
     /// Pairs of blocks.
     n: u32,
-    /// Whether trials failed or values were unusable on either side. The rest is then no fair
-    /// sample, and nothing can be certain.
+    /// Whether trials failed, or some blocks have no value or an unusable one, on either side. The
+    /// rest is then no fair sample, and nothing can be certain.
     impaired: bool,
 }
 
@@ -165,9 +172,9 @@ impl Paired {
         let sample = Sample::new(&one_series.observations, one.metric.better);
         let against = Sample::new(&other_series.observations, other.metric.better);
         let logs: Vec<f64> = pair(&sample, &against).into_iter().map(|(_, d)| d).collect();
-        let impaired = [one_series.failed, other_series.failed, sample.unusable, against.unusable]
-            .iter()
-            .any(|count| *count > 0);
+        let is_impaired =
+            |series: &Series, sample: &Sample| series.failed > 0 || sample.unusable > 0 || has_gaps(series);
+        let impaired = is_impaired(one_series, &sample) || is_impaired(other_series, &against);
         Self { estimate: Estimate::of(&logs), n: crate::estimate::count(logs.len()), impaired }
     }
 

@@ -54,8 +54,8 @@ pub struct DegradationStep {
     /// Why there is no value.
     #[serde(rename = "lack", default, skip_serializing_if = "Option::is_none")]
     pub missing_reason: Option<String>,
-    /// Whether the interval rests on a fair sample: no failed trials, no unusable values on either
-    /// side.
+    /// Whether the interval rests on a fair sample: no failed trials, no blocks without a value, no
+    /// unusable values on either side.
     pub sound: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Knee {
     /// interval lies above the margin.
     pub beyond: Option<u32>,
     /// Numbers of guests between the two: the interval extends over the margin, trials failed, or
-    /// nothing could be measured.
+    /// in some blocks or all nothing could be measured.
     pub undecided: Vec<u32>,
 }
 
@@ -251,6 +251,20 @@ mod tests {
         assert_eq!(last.missing_reason.as_deref(), Some("no memory for more than 11"));
         let knee = found[0].knee.as_ref().unwrap();
         assert_eq!((knee.within, knee.beyond), (2, Some(4)), "what was not measured says nothing");
+    }
+
+    #[test]
+    fn nothing_is_certain_where_some_blocks_had_too_few_guests() {
+        let mut all = spinning();
+        all.push(comparison(neighbours::UP, 4, "cpu", Shares::Equal, &[4.0, 3.0, 4.0, 4.0, 4.0, 4.0]));
+        all[3].series[0].observations.remove(1);
+        let found = degradations(&all, &known(2));
+        let step = &found[0].steps[1];
+        assert_eq!((step.guests, step.up, step.n, step.sound), (4, Some(3), 5, false));
+        assert!(step.loss.is_some_and(|loss| loss.low > Knee::MARGIN), "the others are shown: {step:?}");
+        let knee = found[0].knee.as_ref().unwrap();
+        assert_eq!((knee.within, knee.beyond, knee.undecided.as_slice()), (2, Some(8), &[4][..]));
+        assert!(found[1].steps[1].sound, "all blocks of the other environment have a value");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Isolation {
     /// Cost over the cost of the reference in the same block, less 1, with the interval of the
     /// average effect.
     pub loss: Option<Interval>,
-    /// Whether no trial failed and no value was unusable on either side.
+    /// Whether no trial failed, and no value was absent or unusable, on either side.
     pub sound: bool,
 }
 
