@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use watch::MemoryWatch;
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{CgroupView, CpuShare, ShareBefore};
+use weigh_host::cgroup::{CpuShare, ShareBefore};
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{
     Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, format_bytes,
@@ -77,8 +77,6 @@ pub(crate) struct ActiveNeighbours {
     wanted: Neighbours,
     /// Their environment by its place in the plan.
     home: usize,
-    /// Whether that is another than the measured guest's.
-    mixed: bool,
     accounts: Vec<Accounts>,
     clients: Vec<Accounts>,
     /// CPUs of the measured guest.
@@ -143,8 +141,8 @@ pub(crate) fn gather(
                       measure it with other loads, as in --neighbours http";
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
-    let (home, mixed) = (place.home, place.home != environment);
-    if mixed && (pool.is_elsewhere(environment) || pool.is_elsewhere(home)) {
+    let home = place.home;
+    if home != environment && (pool.is_elsewhere(environment) || pool.is_elsewhere(home)) {
         let reason = "the guest and its neighbours would be on different machines";
         return Err(Failure::new(FailureKind::Preparation, reason));
     }
@@ -167,7 +165,6 @@ pub(crate) fn gather(
         shares: Vec::new(),
         wanted: wanted.clone(),
         home,
-        mixed,
         accounts,
         clients: Vec::new(),
         cpus,
@@ -194,6 +191,13 @@ fn own_daemons(neighbours: &[Accounts], measured: &Accounts) -> Option<Accounts>
     helpers.sort_by_key(|daemon| daemon.pid);
     helpers.dedup_by_key(|daemon| daemon.pid);
     (!helpers.is_empty()).then(|| Accounts { helpers, ..Accounts::default() })
+}
+
+/// Whether a group of the measured guest has another parent than one of its neighbours: the kernel
+/// does not compare their weights.
+fn are_apart(measured: &Accounts, neighbours: &[Accounts]) -> bool {
+    let mut groups = neighbours.iter().flat_map(|accounts| &accounts.groups);
+    groups.any(|group| measured.groups.iter().any(|own| !own.is_sibling_of(group)))
 }
 
 /// Returns the guests beside the measured one, how many of them were launched, and why there are
@@ -456,9 +460,7 @@ impl ActiveNeighbours {
                 self.shares.extend(set.map_err(|error| refused(error.to_string()))?);
             }
         }
-        let others = || self.accounts.iter().flat_map(|accounts| &accounts.groups);
-        let apart = |own: &CgroupView| others().any(|group| !own.is_sibling_of(group));
-        if self.mixed && self.wanted.shares == Shares::Weights && measured.groups.iter().any(apart) {
+        if self.wanted.shares == Shares::Weights && are_apart(measured, &self.accounts) {
             return Err(refused(
                 "the control groups of the guest and of its neighbours have different parents, so that \
                  their weights are not compared; use --shares limits"
@@ -653,6 +655,7 @@ pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weigh_host::cgroup::CgroupView;
 
     const GIB: u64 = 1 << 30;
 
@@ -686,6 +689,19 @@ mod tests {
         let own = own_daemons(&[neighbour.clone(), neighbour.clone()], &measured).unwrap();
         assert_eq!((own.helpers.as_slice(), own.daemons.len()), (&[daemon("dockerd", 7)][..], 0));
         assert_eq!(own_daemons(std::slice::from_ref(&neighbour), &neighbour), None);
+    }
+
+    /// Podman and the kubelet make a group of its own around the group of each container.
+    #[test]
+    fn groups_with_parents_of_their_own_are_apart() {
+        let of = |path: &str| {
+            let v1 = vec![(vec!["cpu".into()], path.into())];
+            Accounts::of_group(CgroupView { v1, ..CgroupView::default() })
+        };
+        let measured = of("/cpu/run/runc-0");
+        assert!(!are_apart(&measured, &[of("/cpu/run/runc-1"), of("/cpu/run/runc-2")]));
+        assert!(are_apart(&measured, &[of("/cpu/run/runc-1"), of("/cpu/docker/3")]));
+        assert!(are_apart(&of("/cpu/run/podman-0/a"), &[of("/cpu/run/podman-1/b")]));
     }
 
     #[test]
