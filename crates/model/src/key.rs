@@ -1,7 +1,6 @@
 //! The keys that identify the workloads of a plan in results.
 
-use crate::neighbours::{BESIDE, GUESTS, NEIGHBOURS, SHARES};
-use crate::{NeighbourKind, Started, WorkloadPlan};
+use crate::{NeighbourKind, Started, WorkloadPlan, neighbours};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +68,7 @@ impl WorkloadKey {
     /// only in these are compared with each other.
     pub fn without_guests(&self) -> Self {
         let mut params = self.params.clone();
-        params.retain(|name, _| ![GUESTS, NEIGHBOURS, SHARES, BESIDE].contains(&name.as_str()));
+        params.retain(|name, _| !neighbours::PARAMETERS.contains(&name.as_str()));
         Self { name: self.name.clone(), params, guests: None, neighbours: None }
     }
 }

@@ -13,6 +13,8 @@ pub const NEIGHBOURS: &str = "neighbours";
 pub const SHARES: &str = "shares";
 /// Parameter of a workload: the environment of the neighbours, if the plan names one.
 pub const BESIDE: &str = "beside";
+/// All these parameters.
+pub const PARAMETERS: [&str; 4] = [GUESTS, NEIGHBOURS, SHARES, BESIDE];
 /// Metric: guests that were up during the trial, including the measured one; fewer than asked for
 /// if no more could be started.
 pub const UP: &str = "guests_up";

@@ -5,7 +5,8 @@ use crate::error::Failure;
 use crate::host::HostView;
 use crate::request::{self, PlanRequest, commands, first_repeated};
 use weigh_model::{
-    EnvironmentSpec, HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, parse_environment_list,
+    EnvironmentSpec, HostFacts, Load, Neighbours, Plan, Shares, WorkloadPlan, neighbours,
+    parse_environment_list,
 };
 use weigh_platforms as platforms;
 use weigh_workloads::{LOADS, Library, load, with_neighbours};
@@ -186,14 +187,25 @@ fn workloads(
         let all = all.clone().into_iter();
         all.map(move |neighbours| beside(&plan, neighbours, args.work.deadline.is_some()))
     };
-    Ok(plans.into_iter().flat_map(with_each).collect())
+    plans.into_iter().flat_map(with_each).collect()
 }
 
 /// Returns a workload with neighbours. A deadline of the user's own stays the same for any number
 /// of guests.
-pub(super) fn beside(plan: &WorkloadPlan, neighbours: Neighbours, own_deadline: bool) -> WorkloadPlan {
-    let with = with_neighbours(plan.clone(), neighbours);
-    if own_deadline { WorkloadPlan { deadline_s: plan.deadline_s, ..with } } else { with }
+///
+/// # Errors
+/// A parameter of the user's own has the name of one that neighbours add, which would replace it.
+pub(super) fn beside(
+    plan: &WorkloadPlan,
+    wanted: Neighbours,
+    own_deadline: bool,
+) -> Result<WorkloadPlan, Failure> {
+    if let Some(taken) = neighbours::PARAMETERS.into_iter().find(|name| plan.params.contains_key(*name)) {
+        let message = format!("`{}` has a parameter `{taken}`, as runs with neighbours have", plan.name);
+        return Err(Failure::input(message).hint("give it another name in the command or the manifest"));
+    }
+    let with = with_neighbours(plan.clone(), wanted);
+    Ok(if own_deadline { WorkloadPlan { deadline_s: plan.deadline_s, ..with } } else { with })
 }
 
 #[cfg(test)]
@@ -278,6 +290,15 @@ mod tests {
     fn six_blocks_unless_asked_for_others() {
         let blocks = |words: &[&str]| with_defaults(args(words)).common.effort.blocks;
         assert_eq!((blocks(&[]), blocks(&["--blocks", "3"]), blocks(&["--quick"])), (Some(6), Some(3), None));
+    }
+
+    #[test]
+    fn no_parameter_of_a_command_is_replaced() {
+        for name in neighbours::PARAMETERS {
+            let (given, word) = (format!("{name}=1"), format!("{{{name}}}"));
+            let refused = format!("{:?}", ids(&["--param", &given, "--", "echo", &word]).unwrap_err());
+            assert!(refused.contains(&format!("has a parameter `{name}`")), "{refused}");
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn workloads(args: &SoakArgs, library: &Library, facts: &HostFacts) -> Result<Ve
     let neighbours =
         Neighbours { guests: args.guests, load, shares: Shares::Equal, environment: None, stay: true };
     let own_deadline = args.work.deadline.is_some();
-    Ok(plans.iter().map(|plan| beside(plan, neighbours.clone(), own_deadline)).collect())
+    plans.iter().map(|plan| beside(plan, neighbours.clone(), own_deadline)).collect()
 }
 
 #[cfg(test)]
