@@ -37,12 +37,12 @@ fn section(report: &Report, costs: &[&OperationCost]) -> Section {
         "price/h".into(),
         "n".into(),
     ];
+    let what = match cost.metric.better {
+        Better::Lower => format!("; here an operation is what {} times", shown_name(&cost.metric.name)),
+        Better::Higher => String::new(),
+    };
     let note = format!(
-        "price of the host for as long as a million {operations} take (geometric mean over blocks){}; against {baseline}: + costs more; no verdicts",
-        match cost.metric.better {
-            Better::Lower => "; an operation is an iteration, all that the metric times",
-            Better::Higher => "",
-        }
+        "price of the host for as long as a million {operations} take (geometric mean over blocks){what}; against {baseline}: + costs more; no verdicts"
     );
     let caption = caption(&cost.workload, &cost.metric);
     let rows = costs.iter().map(|cost| row(cost)).collect();
@@ -79,8 +79,8 @@ pub(crate) fn price(per_hour: f64) -> Entry {
     Entry { sort: Some(per_hour), ..Entry::text(per_hour.to_string()) }
 }
 
-/// What the operations of a metric are called: an iteration is one operation of a time, and a rate
-/// has the name of its operations in its unit.
+/// What the operations of a metric are called: an operation of a time is what it times, an iteration
+/// or a single call, and a rate has the name of its operations in its unit.
 pub(crate) fn operations(metric: &MetricSpec) -> String {
     match metric.better {
         Better::Lower => "operations".into(),

@@ -26,8 +26,8 @@ pub struct OperationCost {
     pub per_hour: f64,
     /// Blocks with a value.
     pub n: u32,
-    /// The cost of a million operations in the currency of the price: of iterations for a time, of
-    /// what a rate counts. Geometric mean over blocks.
+    /// The cost of a million operations in the currency of the price: of what a time is the duration
+    /// of, or of what a rate counts. Geometric mean over blocks.
     pub per_million: f64,
     /// The 95 % interval of that mean; none below two blocks.
     pub interval: Option<(f64, f64)>,

@@ -238,6 +238,10 @@ fn a_price_gives_the_cost_of_operations() {
     for format in [Format::Markdown, Format::Html] {
         assert!(report.text(format).contains("cost per million operations"), "{format:?}");
     }
+    // Workloads count operations of their own, and a metric may time a single call.
+    let time = costs.iter().find(|cost| cost["counts"] == "operations").expect("a time");
+    let told = format!("here an operation is what {} times", time["metric"].as_str().expect("a name"));
+    assert!(report.text(Format::Html).contains(&told), "{told}");
     // What is neither a time nor a rate has no cost, and the report says why.
     for cell in report.analysis.cells.iter_mut().filter(|cell| cell.metric.name == "triad") {
         cell.metric.unit = Unit::normalise("B").0;
