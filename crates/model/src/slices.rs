@@ -30,6 +30,7 @@ pub enum PieceStatistic {
     /// The typical cost: the difference from the other environments is averaged between the
     /// quartiles of that difference. Also used where the whole form reports the best repetition,
     /// because the best of all pieces would only show how late marks can be dated.
+    // Samples of format 6 may have `best` of work whose whole form reports the best repetition.
     #[serde(alias = "best")]
     Median,
 }
@@ -297,6 +298,17 @@ mod tests {
         };
         let bytes = serde_json::to_string(&slices).unwrap().len();
         assert!(6 * bytes < 20_000, "{bytes} bytes for an environment");
+    }
+
+    /// Samples of format 6 have a word that is no longer written.
+    #[test]
+    fn the_best_of_earlier_samples_is_the_median() {
+        let read = |word: &str| serde_json::from_value::<PieceStatistic>(word.into());
+        assert_eq!(read("best").unwrap(), PieceStatistic::Median);
+        for statistic in PieceStatistic::ALL {
+            assert_eq!(read(statistic.as_str()).unwrap(), statistic);
+        }
+        assert!(read("worst").is_err());
     }
 
     #[test]
