@@ -142,9 +142,10 @@ pub(crate) fn cut(rounds: &Range<usize>, number: usize) -> Vec<Range<usize>> {
 ///
 /// For [`PieceStatistic::Mean`] that is all thawed time over all work. For
 /// [`PieceStatistic::Median`] the rounds are cut into windows, and what counts is the difference of
-/// an arm from the others, between the quartiles of the windows. So a disturbance of one arm for
-/// less than a quarter of the time moves little, and one of all arms moves no ratio.
-pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64>> {
+/// an arm from the one at `baseline`, between the quartiles of the windows. So a disturbance of one
+/// arm for less than a quarter of the time moves little, one of all arms moves no ratio, and a third
+/// arm has no part in the ratio of an arm to the baseline.
+pub fn costs(arms: &[&Slices], baseline: usize, rounds: Range<usize>) -> Vec<BTreeMap<String, f64>> {
     let marks = arms.iter().flat_map(|arm| &arm.marks);
     let metrics: BTreeSet<&String> = marks.flat_map(|mark| mark.amounts.keys()).collect();
     let mut costs = vec![BTreeMap::new(); arms.len()];
@@ -155,7 +156,9 @@ pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64
             means.enumerate().filter_map(|(arm, mean)| Some((arm, mean?))).collect();
         let by_window = at_work.iter().all(|(arm, _)| arms[*arm].statistic == PieceStatistic::Median);
         let of_arms: Vec<&Progress> = at_work.iter().map(|(arm, _)| &progress[*arm]).collect();
-        let typical = if by_window { typical_costs(&of_arms, &rounds) } else { None };
+        // If the baseline did no such work, any other arm serves.
+        let reference = at_work.iter().position(|(arm, _)| *arm == baseline).unwrap_or(0);
+        let typical = if by_window { typical_costs(&of_arms, reference, &rounds) } else { None };
         let means = || at_work.iter().map(|(_, mean)| *mean).collect();
         for ((arm, _), cost) in at_work.iter().zip(typical.unwrap_or_else(means)) {
             costs[*arm].insert(metric.clone(), cost);
@@ -165,16 +168,13 @@ pub fn costs(arms: &[&Slices], rounds: Range<usize>) -> Vec<BTreeMap<String, f64
 }
 
 /// The costs of arms by windows; none if there are too few windows in which all arms worked.
-fn typical_costs(arms: &[&Progress], rounds: &Range<usize>) -> Option<Vec<f64>> {
+fn typical_costs(arms: &[&Progress], reference: usize, rounds: &Range<usize>) -> Option<Vec<f64>> {
     let logs = window_logs(arms, rounds)?;
-    let windows = logs.first()?.len();
-    // The usual cost in a window, the same for all arms. The difference of an arm from it is due to
-    // the arm, and the rest to the host.
-    let usual = |window: usize| logs.iter().map(|arm| arm[window]).sum::<f64>() / logs.len() as f64;
-    let usual: Vec<f64> = (0..windows).map(usual).collect();
-    let level = rank::midmean(usual.iter().copied());
-    let differences = |arm: &Vec<f64>| rank::midmean(arm.iter().zip(&usual).map(|(own, usual)| own - usual));
-    Some(logs.iter().map(|arm| (level + differences(arm)).exp()).collect())
+    let of_reference = logs.get(reference)?;
+    let level = rank::midmean(of_reference.iter().copied());
+    // The difference of an arm is due to the arm, and the rest to the host.
+    let difference = |arm: &Vec<f64>| rank::midmean(arm.iter().zip(of_reference).map(|(a, b)| a - b));
+    Some(logs.iter().map(|arm| (level + difference(arm)).exp()).collect())
 }
 
 /// The log costs of arms, window by window, in as many windows as have enough work of every arm.
@@ -342,7 +342,7 @@ mod tests {
         disturbed[8] /= 4.0;
         let costs_by = |statistic| {
             let [one, other] = arms_with(statistic, [disturbed, BASE]);
-            let found = costs(&[&one, &other], 0..10);
+            let found = costs(&[&one, &other], 1, 0..10);
             (found[0]["rate"], found[1]["rate"])
         };
         let (one, other) = costs_by(PieceStatistic::Median);
@@ -354,13 +354,27 @@ mod tests {
         assert!(one / other > 1.4, "{one} {other}");
     }
 
+    /// The second arm is noisier than the first, and something slows the third in some rounds.
+    #[test]
+    fn a_third_arm_has_no_part_in_the_ratio_of_two_others() {
+        const FIRST: [f64; 10] = [10.0, 9.9, 10.1, 10.0, 9.8, 10.2, 10.0, 9.9, 10.1, 10.0];
+        const SECOND: [f64; 10] = [9.0, 11.0, 10.0, 8.0, 12.0, 9.5, 10.5, 9.0, 11.0, 10.0];
+        let [first, second] = arms_with(PieceStatistic::Median, [FIRST, SECOND]);
+        let slowed: [f64; 10] = std::array::from_fn(|round| if round % 3 == 0 { 7.0 } else { 10.0 });
+        let [third, _] = arms_with(PieceStatistic::Median, [slowed, slowed]);
+        let ratio = |costs: Vec<BTreeMap<String, f64>>| costs[1]["rate"] / costs[0]["rate"];
+        let of_two = ratio(costs(&[&first, &second], 0, 0..10));
+        let of_three = ratio(costs(&[&first, &second, &third], 0, 0..10));
+        assert!((of_two - of_three).abs() < 1e-12, "{of_two} {of_three}");
+    }
+
     #[test]
     fn a_metric_with_work_in_few_windows_has_wider_ones() {
         let turns: [f64; 10] = std::array::from_fn(|round| if round % 2 == 0 { 4.0 } else { 0.0 });
         let [one, other] = arms_with(PieceStatistic::Median, [turns, turns.map(|amount| amount * 2.0)]);
-        let found = costs(&[&one, &other], 0..10);
+        let found = costs(&[&one, &other], 0, 0..10);
         assert!((found[0]["rate"] / found[1]["rate"] - 2.0).abs() < 1e-9, "{found:?}");
-        let alone = costs(&[&one], 0..10);
+        let alone = costs(&[&one], 0, 0..10);
         assert!((alone[0]["rate"] / found[0]["rate"] - 1.0).abs() < 0.5, "{alone:?}");
     }
 
@@ -368,7 +382,7 @@ mod tests {
     fn an_arm_without_a_metric_leaves_it_to_the_others() {
         let [one, other] = arms_with(PieceStatistic::Median, [[2.0; 10], [4.0; 10]]);
         let silent = Slices { statistic: PieceStatistic::Median, ..arm(&[20_000; 10], &[(0, &[])]) };
-        let found = costs(&[&one, &silent, &other], 0..10);
+        let found = costs(&[&one, &silent, &other], 1, 0..10);
         assert!(found[1].is_empty());
         assert!(
             (found[0]["rate"] - 0.01).abs() < 1e-9 && (found[2]["rate"] - 0.005).abs() < 1e-9,

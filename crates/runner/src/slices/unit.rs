@@ -165,12 +165,12 @@ impl Runner<'_> {
         place: Place,
         results: Vec<PartResult>,
     ) -> Result<BTreeMap<usize, (u64, Result<Measured, TrialFailure>, Slices)>, RunnerError> {
-        let arms: Vec<&Slices> = results
-            .iter()
-            .filter(|part| part.result.outcome.is_ok())
-            .map(|part| &part.result.slices)
-            .collect();
-        let found = common_rounds(&arms).map(|rounds| costs(&arms, rounds));
+        let measured = || results.iter().filter(|part| part.result.outcome.is_ok());
+        let arms: Vec<&Slices> = measured().map(|part| &part.result.slices).collect();
+        let is_baseline = |environment: usize| self.plan.environments[environment].name == self.plan.baseline;
+        // If it failed, any other serves.
+        let baseline = measured().position(|measured| is_baseline(measured.part.environment)).unwrap_or(0);
+        let found = common_rounds(&arms).map(|rounds| costs(&arms, baseline, rounds));
         let mut costs_of_arms = found.into_iter().flatten();
         let used: u64 = results.iter().filter_map(|part| part.observed.as_ref()).map(used_ns).sum();
         let mut values = BTreeMap::new();

@@ -141,7 +141,7 @@ impl Pairs {
 fn beyond(arm: &Slices, baseline: &Slices, metric: &str) -> Option<f64> {
     let arms = [arm, baseline];
     let ratio = |rounds: Range<usize>| {
-        let costs = costs(&arms, rounds);
+        let costs = costs(&arms, 1, rounds);
         Some((costs[0].get(metric)? / costs[1].get(metric)?).ln())
     };
     Some(ratio(longer_rounds(&arms)?)? - ratio(common_rounds(&arms)?)?)

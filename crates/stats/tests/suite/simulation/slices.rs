@@ -88,7 +88,7 @@ fn block(
     }
     let [a, b] = [&arms[0].slices, &arms[1].slices];
     let rounds = common_rounds(&[a, b]).expect("both work from begin to end");
-    let costs = costs(&[a, b], rounds);
+    let costs = costs(&[a, b], 0, rounds);
     let sliced = (costs[1]["work"] / costs[0]["work"]).ln();
     let length = ROUNDS as f64 * SLICE;
     let mut whole = || {
