@@ -158,9 +158,9 @@ fn runs_with_the_proposed_iterations_find_what_they_promise() {
         let quarter = expense.seconds.unwrap() < 0.75 * proposed.present.seconds.unwrap();
         [is_different(&analysis.cells[1]), proposed.better.is_some(), quarter]
     });
-    near("runs that find the difference", found, 0.935, 0.03);
-    near("pilots that propose other iterations", iterated, 0.565, 0.07);
-    near("pilots that save a quarter of the time by that", saving, 0.24, 0.07);
+    near("runs that find the difference", found, 0.96, 0.03);
+    near("pilots that propose other iterations", iterated, 0.597, 0.07);
+    near("pilots that save a quarter of the time by that", saving, 0.272, 0.07);
 }
 
 /// Launches of a minute beside iterations of a second: if only iterations differ, many of them pay,
@@ -179,7 +179,7 @@ fn the_level_of_variation_says_whether_iterations_pay() {
         let many = apart.present.blocks.unwrap() > 10 * alike.present.blocks.unwrap();
         [alike.better.is_some(), apart.better.is_some(), many]
     });
-    near("proposed where iterations differ", alike, 0.57, 0.07);
-    assert_eq!(apart, 0.0);
-    assert!(many > 0.95, "{many}");
+    near("proposed where iterations differ", alike, 0.602, 0.07);
+    at_most("proposed where blocks differ", apart, 1e-4);
+    at_least("more than ten times as many blocks", many, 0.95);
 }
