@@ -255,6 +255,7 @@ impl Platform for Qemu {
 
     fn make_explicit(&self, host: &Host, environment: &EnvironmentSpec) -> Result<EnvironmentSpec> {
         channel::Channel::check(environment)?;
+        net::available(host, environment)?;
         if opening(environment).aio == "io_uring" {
             disks::check_io_uring(&binary(environment)?)?;
         }

@@ -151,6 +151,9 @@ impl QemuMachine {
         });
         core.start_clock();
         parts.storage.serve(&request.root, core.cgroup.as_ref(), &core.log)?;
+        if !parts.net.serve(&core.name, host.is_root, core.cgroup.as_ref(), &core.log, until)? {
+            return Err(failed(core, &"passt does not listen on the host's ports for the guest"));
+        }
         let machine = Machine {
             name: &core.name,
             kind: settings.machine,
@@ -231,9 +234,10 @@ impl QemuMachine {
         parts.memory.shrink(qmp).map_err(|error| failed(core, &error))
     }
 
-    /// The daemon that serves the guest's files.
-    fn file_daemon(&mut self) -> Option<&mut Running> {
-        self.parts.as_mut()?.storage.daemon.as_mut()
+    /// The programs beside QEMU: one that serves the guest's files, one that carries its packets.
+    fn helpers(&mut self) -> impl Iterator<Item = &mut Running> {
+        let parts = self.parts.iter_mut();
+        parts.flat_map(|Parts { storage, net, .. }| storage.daemon.iter_mut().chain(net.carrier_mut()))
     }
 
     /// How the machine ended: its kernel's last words, QEMU's events, or QEMU's exit status.
@@ -264,8 +268,9 @@ impl Backend for QemuMachine {
         match &core.cgroup {
             Some(cgroup) => cgroup.processes(),
             None => {
-                let daemon = self.parts.as_ref().and_then(|parts| parts.storage.daemon.as_ref());
-                core.program.iter().chain(daemon).map(Running::pid).collect()
+                let parts = self.parts.iter();
+                let helpers = parts.flat_map(|parts| parts.storage.daemon.iter().chain(parts.net.carrier()));
+                core.program.iter().chain(helpers).map(Running::pid).collect()
             }
         }
     }
@@ -332,10 +337,10 @@ impl Backend for QemuMachine {
             }
         }
         self.qmp = None;
-        core.program.iter_mut().chain(self.file_daemon()).for_each(Running::kill_group);
+        core.program.iter_mut().chain(self.helpers()).for_each(Running::kill_group);
         core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
         let ended = |program: &mut Running| matches!(program.wait(DEATH_DEADLINE), Ok(Some(_)));
-        if core.program.iter_mut().chain(self.file_daemon()).all(ended) {
+        if core.program.iter_mut().chain(self.helpers()).all(ended) {
             return Ok(());
         }
         let what = format!("its processes are still running {DEATH_DEADLINE:?} after they were killed");
@@ -375,7 +380,11 @@ fn of_this_machine(log: &str) -> String {
     log[command..].lines().filter(|line| !line.starts_with("$ ")).collect::<Vec<_>>().join("\n")
 }
 
-fn pair() -> Result<(OwnedFd, OwnedFd)> {
+/// Two connected sockets.
+///
+/// # Errors
+/// The errors of socketpair(2).
+pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(PlatformError::io("make a pair of sockets"))
 }

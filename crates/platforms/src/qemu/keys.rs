@@ -48,8 +48,9 @@ pub(super) const KEYS: &[KeySpec] = &[
     KeySpec::words("init", &["single", "full"])
         .about("what runs inside: one program, or a system with systemd from a disk"),
     KeySpec::words("net", net::WORDS).about(
-        "network: none, user (QEMU's own, published ports only), tap (a link with the client \
-            only), bridge (an address on a bridge of the run), nat (behind address translation)",
+        "network: none, user (QEMU's own, published ports only), passt (the same by passt), tap (a \
+            link with the client only), bridge (an address on a bridge of the run), nat (behind \
+            address translation)",
     ),
     KeySpec::words("vhost", net::VHOST_WORDS).about(
         "whether the host's kernel carries packets between tap and guest instead of QEMU; auto: \

@@ -3,6 +3,7 @@
 //! ```text
 //! none    no card
 //! user    QEMU plays a network with a router; published ports are ports of the host's loopback interface
+//! passt   the same by a program beside QEMU, from which the guest does not reach that interface
 //! tap     a tap device in the client's own namespace: nothing of the host's is between machine and client
 //! bridge  a tap device on the run's bridge, where the client is too
 //! nat     a tap device on the run's bridge; the client comes through the host's address translation
@@ -11,6 +12,8 @@
 //! A tap's packets are carried by QEMU's main thread, or by vhost-net, a worker of the host's
 //! kernel (`net/vhost.rs`). Both are in the guest's control group and charged to the guest.
 
+mod forwards;
+mod passt;
 mod user;
 mod vhost;
 
@@ -20,17 +23,21 @@ use super::qmp::{Qmp, QmpError};
 use crate::network::NetworkEnd;
 use crate::vm::tap::{self, Tap};
 use crate::{GuestRequest, Host, Reach, Result, setting};
+use forwards::Forwards;
+use passt::Passt;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::time::Instant;
-use user::User;
 use vhost::Vhost;
+use weigh_host::cgroup::Cgroup;
+use weigh_host::command::Running;
 use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_network::{Hop, hardware_address};
 
 /// Values of the key `net`.
-pub(super) const WORDS: &[&str] = &["none", "user", "tap", "bridge", "nat"];
+pub(super) const WORDS: &[&str] = &["none", "user", "passt", "tap", "bridge", "nat"];
 /// Values of the key `vhost`.
 pub(super) const VHOST_WORDS: &[&str] = &["auto", "on", "off"];
 /// Model of the card, as QEMU names it.
@@ -54,8 +61,14 @@ enum Netdev {
     /// There is no card.
     None,
     User {
-        user: User,
+        forwards: Forwards,
         hardware_address: String,
+    },
+    Passt {
+        passt: Passt,
+        hardware_address: String,
+        /// The value of `-netdev`, once passt has been started.
+        backend: String,
     },
     Tap {
         tap: Tap,
@@ -73,10 +86,14 @@ impl Net {
     pub(super) fn make(host: &Host, request: &GuestRequest) -> Result<Self> {
         let word = setting(&Qemu, &request.environment, "net");
         let mut passed = Vec::new();
+        let forwards = || Forwards::new(&request.publish, request.outside);
+        let hardware_address = || hardware_address(&host.run, request.instance);
         let netdev = match word {
-            "user" => Netdev::User {
-                user: User::new(&request.publish, request.outside),
-                hardware_address: hardware_address(&host.run, request.instance),
+            "user" => Netdev::User { forwards: forwards(), hardware_address: hardware_address() },
+            "passt" => Netdev::Passt {
+                passt: Passt::new(forwards()),
+                hardware_address: hardware_address(),
+                backend: String::new(),
             },
             _ => match tap::of_guest(host, request, word)? {
                 None => Netdev::None,
@@ -100,6 +117,37 @@ impl Net {
         Ok(Self { netdev, passed, facts })
     }
 
+    /// Starts the program that carries the packets, if any, inside the measured launch: every user of
+    /// such a machine pays for it. `name` is the machine's. Returns false if the program did not
+    /// come up; the log says why.
+    ///
+    /// # Errors
+    /// The program is not installed, or cannot be executed.
+    pub(super) fn serve(
+        &mut self,
+        name: &str,
+        is_root: bool,
+        cgroup: Option<&Cgroup>,
+        log: &Path,
+        until: Instant,
+    ) -> Result<bool> {
+        let Netdev::Passt { passt, backend, .. } = &mut self.netdev else { return Ok(true) };
+        let Some(connection) = passt.start(name, is_root, cgroup, log, until)? else { return Ok(false) };
+        *backend = passt::backend(&connection);
+        self.passed.push(connection);
+        Ok(true)
+    }
+
+    /// The program that carries the packets beside QEMU.
+    pub(super) fn carrier(&self) -> Option<&Running> {
+        if let Netdev::Passt { passt, .. } = &self.netdev { passt.running.as_ref() } else { None }
+    }
+
+    /// The same, to end it.
+    pub(super) fn carrier_mut(&mut self) -> Option<&mut Running> {
+        if let Netdev::Passt { passt, .. } = &mut self.netdev { passt.running.as_mut() } else { None }
+    }
+
     /// Configures what only a running QEMU accepts, before the guest starts, and reads back the
     /// result. `pid` is QEMU's process.
     ///
@@ -108,9 +156,13 @@ impl Net {
     pub(super) fn connect(&mut self, qmp: &mut Qmp, pid: u32, until: Instant) -> Result<(), QmpError> {
         let (asked, server) = match &mut self.netdev {
             Netdev::None => return Ok(()),
-            Netdev::User { user, hardware_address } => {
-                user.forward(qmp, BACKEND, until)?;
+            Netdev::User { forwards, hardware_address } => {
+                user::forward(forwards, qmp, BACKEND, until)?;
                 (&*hardware_address, "QEMU's user-mode network".to_string())
+            }
+            Netdev::Passt { hardware_address, .. } => {
+                passt::announce(qmp, until)?;
+                (&*hardware_address, "passt".to_string())
             }
             Netdev::Tap { tap, vhost, .. } => {
                 vhost.check(pid)?;
@@ -134,14 +186,15 @@ impl NetworkEnd for Net {
     fn reach(&self, port: u16) -> Option<Reach> {
         match &self.netdev {
             Netdev::None => None,
-            Netdev::User { user, .. } => user.reach(port),
+            Netdev::User { forwards, .. } => forwards.reach(port),
+            Netdev::Passt { passt, .. } => passt.forwards.reach(port),
             Netdev::Tap { tap, .. } => tap.reach(port),
         }
     }
 
     fn hops(&self) -> Vec<Hop> {
         match &self.netdev {
-            Netdev::None | Netdev::User { .. } => Vec::new(),
+            Netdev::None | Netdev::User { .. } | Netdev::Passt { .. } => Vec::new(),
             Netdev::Tap { tap, .. } => tap.hops(),
         }
     }
@@ -162,6 +215,7 @@ impl Part for Net {
             Netdev::User { hardware_address, .. } => {
                 (format!("user,id={BACKEND}"), hardware_address.as_str())
             }
+            Netdev::Passt { backend, hardware_address, .. } => (backend.clone(), hardware_address.as_str()),
             Netdev::Tap { tap, backend, .. } => (backend.clone(), tap.hardware_address()),
         };
         line.pair("-netdev", &backend);
@@ -172,7 +226,7 @@ impl Part for Net {
     fn probe_arguments(&self) -> String {
         match &self.netdev {
             Netdev::None => String::new(),
-            Netdev::User { .. } => user::PROBE_ARGUMENTS.into(),
+            Netdev::User { .. } | Netdev::Passt { .. } => user::PROBE_ARGUMENTS.into(),
             Netdev::Tap { tap, .. } => tap.probe_arguments(),
         }
     }
@@ -193,7 +247,18 @@ pub(super) fn modules(environment: &EnvironmentSpec) -> &'static [&'static str] 
 
 /// Whether the network needs changes on the host, which take root.
 pub(super) fn needs_root(environment: &EnvironmentSpec) -> bool {
-    !matches!(setting(&Qemu, environment, "net"), "none" | "user")
+    !matches!(setting(&Qemu, environment, "net"), "none" | "user" | "passt")
+}
+
+/// Checks that the host has what the network needs and weigh does not make.
+///
+/// # Errors
+/// A program is missing, or does not work here.
+pub(super) fn available(host: &Host, environment: &EnvironmentSpec) -> Result<()> {
+    match setting(&Qemu, environment, "net") {
+        "passt" => passt::check(host.is_root),
+        _ => Ok(()),
+    }
 }
 
 /// The changes that the network makes on the host, in a sentence.
@@ -202,6 +267,10 @@ pub(super) fn host_changes(environment: &EnvironmentSpec) -> Option<String> {
         "user" => {
             Some("listen on a port of the loopback interface for every port that the guest publishes".into())
         }
+        "passt" => Some(
+            "run passt beside the machine, which listens on a port of the loopback interface for every port that the guest publishes"
+                .into(),
+        ),
         word => tap::host_changes(word),
     }
 }
@@ -231,8 +300,10 @@ mod tests {
     fn a_machine_has_one_card_or_none() {
         let none = Net { netdev: Netdev::None, passed: Vec::new(), facts: BTreeMap::new() };
         assert_eq!((line_of(&none), none.probe_arguments()), ("-machine type".into(), String::new()));
-        let netdev =
-            Netdev::User { user: User::new(&[7], None), hardware_address: "02:00:00:00:00:01".into() };
+        let netdev = Netdev::User {
+            forwards: Forwards::new(&[7], None),
+            hardware_address: "02:00:00:00:00:01".into(),
+        };
         let user = Net { netdev, ..none };
         assert_eq!(
             line_of(&user),
@@ -243,15 +314,32 @@ mod tests {
     }
 
     #[test]
+    fn passt_is_the_other_end_of_a_pair_of_sockets() {
+        let (connection, _theirs) = super::super::guest::pair().unwrap();
+        let netdev = Netdev::Passt {
+            passt: Passt::new(Forwards::new(&[7], None)),
+            hardware_address: "02:00:00:00:00:01".into(),
+            backend: passt::backend(&connection),
+        };
+        let net = Net { netdev, passed: Vec::new(), facts: BTreeMap::new() };
+        let (line, number) = (line_of(&net), connection.as_raw_fd());
+        let backend = format!("-netdev stream,id=net,server=off,addr.type=fd,addr.str={number} -device");
+        assert!(line.starts_with(&backend), "{line}");
+        assert!(net.probe_arguments().contains("--gateway"));
+        assert!(net.reach(7).is_none() && net.carrier().is_none(), "nothing has been started");
+    }
+
+    #[test]
     fn every_word_is_first_once() {
         assert_eq!(modules(&spec("qemu")), &[] as &[&str]);
         assert_eq!(modules(&spec("qemu:net=user")), ["virtio_net"]);
-        assert!(needs_root(&spec("qemu:net=tap")) && !needs_root(&spec("qemu:net=user")));
+        assert!(needs_root(&spec("qemu:net=tap")));
+        assert!(["qemu:net=user", "qemu:net=passt"].iter().all(|text| !needs_root(&spec(text))));
     }
 
     #[test]
     fn vhost_serves_taps_alone() {
-        for text in ["qemu:vhost=on", "qemu:net=user,vhost=off"] {
+        for text in ["qemu:vhost=on", "qemu:net=user,vhost=off", "qemu:net=passt,vhost=on"] {
             let error = check(&spec(text)).unwrap_err();
             assert_eq!(&error.text[error.span.clone()], "vhost", "{text}");
         }

@@ -52,11 +52,11 @@ fn why_keys_forbid_saving(request: &GuestRequest) -> Option<String> {
     }
     match request.environment.get("net")? {
         // QEMU's emulated network is part of the machine's state; a machine that is alone with its
-        // client gets the same address again.
-        "none" | "user" | "tap" => None,
+        // client, or with passt, gets the same address again.
+        "none" | "user" | "passt" | "tap" => None,
         word => Some(format!(
             "the machine keeps the address that it was given by net={word}, and the run's network has another one for the restored \
-             machine; use net=none, net=user or net=tap"
+             machine; use net=none, net=user, net=passt or net=tap"
         )),
     }
 }

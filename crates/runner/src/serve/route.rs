@@ -117,7 +117,7 @@ pub(crate) fn reach_from_outside(
 }
 
 /// Values of `net` for networks into which the host lets clients on other machines.
-const OPEN: [&str; 3] = ["host", "nat", "user"];
+const OPEN: [&str; 4] = ["host", "nat", "user", "passt"];
 
 /// Why a guest on this network cannot be reached from another machine, and on which networks of its
 /// platform it could be.
@@ -192,8 +192,8 @@ mod tests {
     fn a_private_network_is_refused_with_the_reachable_choices() {
         let said = private("bridge", &["nat", "bridge", "proxy", "host", "none"]);
         assert!(said.contains("(bridge)") && said.contains("use net=host or net=nat,"), "{said}");
-        let said = private("tap", &["tap", "none", "user", "bridge", "nat"]);
-        assert!(said.contains("use net=nat or net=user,"), "{said}");
+        let said = private("tap", &["tap", "none", "user", "passt", "bridge", "nat"]);
+        assert!(said.contains("use net=nat or net=user or net=passt,"), "{said}");
         assert!(private("of another machine", &[]).contains("leave the environment out"));
     }
 

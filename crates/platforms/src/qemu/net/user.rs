@@ -5,58 +5,35 @@
 //! ones; a published port is forwarded for TCP and for UDP under one number.
 
 use super::super::qmp::{Qmp, QmpError};
-use crate::Reach;
+use super::forwards::Forwards;
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::Instant;
 
 /// The address that QEMU's router expects the guest to have (QEMU's manual, "-netdev user").
-const GUEST: &str = "10.0.2.15";
+pub(super) const GUEST: &str = "10.0.2.15";
+/// The router's address.
+pub(super) const ROUTER: &str = "10.0.2.2";
 /// The probe's arguments with its address and the router's.
 pub(super) const PROBE_ARGUMENTS: &str = "--address 10.0.2.15/24 --gateway 10.0.2.2";
 /// How many ports are tried if the chosen one is taken for UDP.
 const ATTEMPTS: u32 = 8;
 
-/// The ports that are forwarded to the guest.
-#[derive(Debug)]
-pub(super) struct User {
-    published: Vec<u16>,
-    /// The host's address at which QEMU listens.
-    at: Ipv4Addr,
-    /// The host's port for each port of the guest.
-    forwarded: BTreeMap<u16, u16>,
-}
-
-impl User {
-    /// Serves clients on this host, or those that reach it at the address `outside`.
-    pub(super) fn new(published: &[u16], outside: Option<Ipv4Addr>) -> Self {
-        let at = outside.unwrap_or(Ipv4Addr::LOCALHOST);
-        Self { published: published.to_vec(), at, forwarded: BTreeMap::new() }
+/// Has QEMU listen for every published port.
+///
+/// # Errors
+/// QEMU does not listen on one of them.
+pub(super) fn forward(
+    forwards: &mut Forwards,
+    qmp: &mut Qmp,
+    backend: &str,
+    until: Instant,
+) -> Result<(), QmpError> {
+    for (port, wanted) in forwards.wanted() {
+        let host_port = forward_one(qmp, (backend, forwards.at), (wanted, port), until)?;
+        forwards.forwarded.insert(port, host_port);
     }
-
-    /// Has QEMU listen for every published port.
-    ///
-    /// # Errors
-    /// QEMU does not listen on one of them.
-    pub(super) fn forward(&mut self, qmp: &mut Qmp, backend: &str, until: Instant) -> Result<(), QmpError> {
-        for port in self.published.clone() {
-            // A server of several ports tells its clients their numbers, so these stay the same.
-            let wanted = if self.published.len() > 1 { port } else { 0 };
-            let host_port = forward_one(qmp, (backend, self.at), (wanted, port), until)?;
-            self.forwarded.insert(port, host_port);
-        }
-        Ok(())
-    }
-
-    /// Where to reach a published port; port 0 means only the guest's address.
-    pub(super) fn reach(&self, port: u16) -> Option<Reach> {
-        let host_port = match port {
-            0 if !self.forwarded.is_empty() => 0,
-            _ => *self.forwarded.get(&port)?,
-        };
-        Some(Reach { address: SocketAddr::new(self.at.into(), host_port), from: None })
-    }
+    Ok(())
 }
 
 /// Has QEMU forward a host port to a port of the guest; returns the host port. If `wanted` is 0,
@@ -82,7 +59,7 @@ fn forward_one(
 }
 
 /// Runs a command that exists only in the human monitor and returns its output.
-fn monitor(qmp: &mut Qmp, line: &str, until: Instant) -> Result<String, QmpError> {
+pub(super) fn monitor(qmp: &mut Qmp, line: &str, until: Instant) -> Result<String, QmpError> {
     let said = qmp.execute("human-monitor-command", json!({ "command-line": line }), until)?;
     Ok(said.as_str().map(str::trim).unwrap_or_default().into())
 }
@@ -119,21 +96,5 @@ Hub -1 (net):
         assert_eq!(forwarded(LISTED, 7008), Some(40453));
         assert_eq!(forwarded(LISTED, 7009), None);
         assert_eq!(forwarded("", 7007), None);
-    }
-
-    #[test]
-    fn only_published_ports_are_reached() {
-        let mut user = User::new(&[7007], None);
-        assert_eq!(user.reach(0), None);
-        user.forwarded.insert(7007, 34117);
-        let reach = |port| user.reach(port).map(|reach| reach.address.to_string());
-        assert_eq!(reach(7007).as_deref(), Some("127.0.0.1:34117"));
-        assert_eq!(reach(0).as_deref(), Some("127.0.0.1:0"));
-        assert_eq!(reach(7008), None);
-        user.at = [192, 0, 2, 1].into();
-        assert_eq!(
-            user.reach(7007).map(|reach| reach.address.to_string()).as_deref(),
-            Some("192.0.2.1:34117")
-        );
     }
 }
