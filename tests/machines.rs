@@ -53,6 +53,15 @@ fn taps_ready() -> bool {
     ready
 }
 
+/// Whether machines can have passt here.
+fn passt_ready() -> bool {
+    let ready = weigh_host::command::find_program("passt").is_some();
+    if !ready {
+        eprintln!("SKIPPED machines with passt: it is not installed");
+    }
+    ready
+}
+
 /// One block is enough to see names, facts, clocks and CPU time.
 #[test]
 fn names_and_facts_of_machines_match_how_they_run() {
@@ -94,14 +103,17 @@ fn names_and_facts_of_machines_match_how_they_run() {
     stage.host_is_as_before();
 }
 
-/// A client reads from a server in a machine through QEMU's own network, which needs no rights, and
-/// through a tap.
+/// A client reads from a server in a machine through QEMU's own network and through passt, which
+/// need no rights, and through a tap.
 #[test]
 fn machines_answer_over_their_networks() {
     let stage = Stage::on_disk();
     let test = "machines_answer_over_their_networks";
     let mut on = vec!["native"];
     on.extend(ready(&stage, "qemu", test).then_some("qemu:net=user"));
+    if passt_ready() {
+        on.extend(ready(&stage, "qemu", test).then_some("qemu:net=passt"));
+    }
     if taps_ready() {
         on.extend(ready(&stage, "uml", test).then_some("uml:net=nat"));
         on.extend(ready(&stage, "qemu", test).then_some("qemu:net=bridge"));

@@ -24,6 +24,15 @@ pub fn taps_ready(test: &str) -> bool {
     false
 }
 
+/// Whether passt is installed here. If not, prints so, and fails if `WEIGH_REQUIRE` names `passt`.
+pub fn passt_ready(test: &str) -> bool {
+    let found = weigh_host::command::find_program("passt").is_some();
+    if !found {
+        skip_or_fail(&format!("{test} with net=passt"), "passt", "the program passt is missing");
+    }
+    found
+}
+
 /// Connects, retrying until somebody listens, and reads to the end. What stands between may accept
 /// for a guest in which nobody listens yet, and may end the connection by a reset.
 fn ask(reach: &Reach) -> String {

@@ -1,9 +1,12 @@
 //! Guests in networks that weighbridge makes: clients reach them as `net` says, and nothing is
 //! left, however they end.
 
-use crate::common::network::{guests_are_reached, nobody_reaches, so_many_are_reached, taps_ready};
+use crate::common::network::{
+    guests_are_reached, nobody_reaches, passt_ready, so_many_are_reached, taps_ready,
+};
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, ready, shared_turn, skip_or_fail, turn_for};
+use crate::common::{Bench, MINUTE, ready, says, shared_turn, skip_or_fail, turn_for};
+use std::io::Read;
 use std::time::Duration;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
@@ -49,6 +52,8 @@ fn every_network_of_machines(environment: &str) {
         match *word {
             "none" => nobody_reaches("no-network", &environment),
             "user" => so_many_are_reached("machines", &environment, 1),
+            "passt" if !passt_ready("machines") => {}
+            "passt" => so_many_are_reached("machines", &environment, 1),
             _ if !taps_ready(&environment) => {}
             "bridge" => so_many_are_reached("machines", &environment, 2),
             _ => so_many_are_reached("machines", &environment, 1),
@@ -107,6 +112,75 @@ fn a_crash_leaves_no_tap() {
             kill_and_sweep("tap", environment, when);
         }
     }
+}
+
+/// passt is found by the machine's name, or ends with weigh while it is being started.
+#[test]
+fn a_crash_leaves_no_passt() {
+    let _turn = shared_turn();
+    let (test, environment) = ("passt-crash", "qemu:accel=tcg,net=passt");
+    if passt_ready(test) && ready(test, environment) {
+        for when in [Killed::Running, Killed::Launching(Duration::from_millis(400))] {
+            kill_and_sweep(test, environment, when);
+        }
+    }
+}
+
+/// What listens on the host's loopback interface is not reached by the address of the router, which
+/// is how QEMU's own network has it.
+#[test]
+fn passt_keeps_the_loopback_interface_from_guests() {
+    let test = "passt-loopback";
+    if !passt_ready(test) {
+        return;
+    }
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = format!(
+        "perl -MIO::Socket::INET -e '$c = IO::Socket::INET->new(PeerAddr => q(10.0.2.2:{port}), Timeout => 5); \
+         print(defined($c) + 0)'"
+    );
+    for (word, reached) in [("user", "1"), ("passt", "0")] {
+        let environment = format!("qemu:accel=tcg,net={word}");
+        let Some(bench) = Bench::on(test, &environment) else { return };
+        let mut guest = bench.guest(&environment);
+        assert_eq!(says(&mut *guest, &client), reached, "{word}");
+        guest.stop().unwrap();
+    }
+}
+
+/// passt learns the card's address from the frame that QEMU sends for a restored machine, too.
+#[test]
+fn a_machine_that_is_restored_has_its_passt() {
+    let (test, environment) = ("passt-restored", "qemu:accel=tcg,net=passt");
+    if !passt_ready(test) {
+        return;
+    }
+    let Some(bench) = Bench::on(test, environment) else { return };
+    let mut request = bench.request_with(environment, &ImageSpec::Probe, None);
+    request.publish.push(7);
+    let (platform, _) = resolve(&request.environment).unwrap();
+    platform.restores(&bench.host, &request).unwrap();
+    // Nothing listens in the guest: passt accepts, the machine's kernel refuses, and passt closes.
+    // Without an answer it would close after 10 s.
+    let refuses = |guest: &dyn Guest| {
+        let Reach { address, from } = guest.reach(7).unwrap();
+        let mut stream = weigh_network::connect(address, from.as_deref(), MINUTE).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        match stream.read(&mut [0; 1]) {
+            Ok(read) => assert_eq!(read, 0),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+    };
+    let mut guest = bench.launch(&request).unwrap();
+    refuses(&*guest);
+    let saved = bench.host.work.join("saved");
+    std::fs::create_dir(&saved).unwrap();
+    guest.save(&saved).unwrap();
+    guest.stop().unwrap();
+    let mut guest = platform.restore(&bench.host, &request, &saved).unwrap();
+    refuses(&*guest);
+    guest.stop().unwrap();
 }
 
 /// The host's kernel or QEMU carries a machine's packets, as `vhost` says.

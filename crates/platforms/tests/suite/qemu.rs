@@ -1,5 +1,6 @@
 //! What the conformance suite cannot test of a machine: its acceleration, its types, its disk.
 
+use crate::common::network::passt_ready;
 use crate::common::{self, Bench, MINUTE, acceleration, command, patience, status};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -451,6 +452,9 @@ fn qemu_gives_up_root_and_is_filtered() {
         requests.push(request(&bench, "qemu:accel=tcg,disk=raw,size=8MiB"));
         requests.push(with_files("qemu:accel=tcg"));
     }
+    if passt_ready("confined") {
+        requests.push(request(&bench, "qemu:accel=tcg,net=passt"));
+    }
     for request in requests {
         let mut guest = bench.launch(&request).unwrap();
         let name = |process: &u32| status(*process, "Name") == "qemu-guest";
@@ -458,7 +462,10 @@ fn qemu_gives_up_root_and_is_filtered() {
         let environment = &request.environment;
         // The process that serves its files is filtered, too.
         for process in guest.processes() {
-            assert_eq!(status(process, "Seccomp"), "2", "{environment}: {}", status(process, "Name"));
+            let name = status(process, "Name");
+            assert_eq!(status(process, "Seccomp"), "2", "{environment}: {name}");
+            let users = status(process, "Uid");
+            assert!(!is_root || !name.starts_with("passt") || users.starts_with("165535"), "{name}: {users}");
         }
         assert!(
             !is_root || status(qemu, "Uid").split_whitespace().all(|user| user == "165535"),
