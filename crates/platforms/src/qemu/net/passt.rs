@@ -20,6 +20,7 @@ use super::forwards::Forwards;
 use super::user::{GUEST, ROUTER, monitor};
 use crate::mapped::MONITOR_USER;
 use crate::{PlatformError, Result};
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -45,6 +46,8 @@ const ROUTER_HARDWARE: &str = "02:00:0a:00:02:02";
 const TRIAL: &str = "weighbridge-trial";
 /// Time limit of a trial, which takes a hundredth of a second.
 const TRIAL_DEADLINE: Duration = Duration::from_secs(20);
+/// Room for frames on their way from passt to QEMU, bytes; the kernel makes it twice as large.
+const BUFFER_BYTES: usize = 4 << 20;
 /// How often other ports are tried if somebody else took the chosen ones first.
 const ATTEMPTS: u32 = 8;
 /// How often it is checked whether something is ready.
@@ -77,7 +80,7 @@ fn program() -> Result<PathBuf> {
 
 /// Starts the program with a connection that is closed already, so that it ends once it is ready.
 fn try_out(program: &Path, is_root: bool) -> Result<()> {
-    let (ours, theirs) = pair()?;
+    let (ours, theirs) = connection()?;
     drop(ours);
     match command(program, TRIAL, theirs, is_root).deadline(TRIAL_DEADLINE).run_ok() {
         Ok(_) => Ok(()),
@@ -86,6 +89,19 @@ fn try_out(program: &Path, is_root: bool) -> Result<()> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// QEMU's end of the connection, and that of passt.
+///
+/// passt drops the frames for which its end has no room, and then streams stand still; that of 2023
+/// even loses the end of some. It makes room itself only where it accepts the connection. Ordinary
+/// users get no more than `net.core.wmem_max`.
+fn connection() -> Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) = pair()?;
+    set_socket_send_buffer_size_force(&theirs, BUFFER_BYTES)
+        .or_else(|_| set_socket_send_buffer_size(&theirs, BUFFER_BYTES))
+        .map_err(PlatformError::io("make room for the frames of passt"))?;
+    Ok((ours, theirs))
 }
 
 /// The command without forwarded ports. `name` is the machine's.
@@ -126,7 +142,7 @@ impl Passt {
         let program = program()?;
         for _ in 0..ATTEMPTS {
             let ports = self.choose().map_err(PlatformError::io("find a port of the host for the guest"))?;
-            let (ours, theirs) = pair()?;
+            let (ours, theirs) = connection()?;
             let mut command = command(&program, name, theirs, is_root).log_to(log);
             for (port, host_port) in &ports {
                 let rule = format!("{}/{host_port}:{port}", self.forwards.at);
@@ -233,6 +249,13 @@ mod tests {
             assert!(line.contains(part), "{part} in {line}");
         }
         assert!(line.contains("--search weighbridge-run-1 "), "{line}");
+    }
+
+    #[test]
+    fn passt_has_more_room_for_frames_than_sockets_have_by_themselves() {
+        let (ours, theirs) = connection().unwrap();
+        let room = |end: &OwnedFd| rustix::net::sockopt::socket_send_buffer_size(end).unwrap();
+        assert!(room(&theirs) > room(&ours), "{} and {} bytes", room(&theirs), room(&ours));
     }
 
     #[test]
