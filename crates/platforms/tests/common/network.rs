@@ -2,7 +2,7 @@
 
 use super::{Bench, MINUTE, ready, says, skip_or_fail};
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use weigh_platforms::{Guest, Reach};
@@ -10,10 +10,11 @@ use weigh_platforms::{Guest, Reach};
 /// The port that the guest listens on.
 const PORT: u16 = 7007;
 
-/// Answers one client and prints its address. Perl is on every Debian host.
+/// Answers one client that has asked, and prints its address. Perl is on every Debian host.
 const SERVER: &str = "perl -MIO::Socket::INET -e '\
 $s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) or die $@; $s->timeout(60);\
-$c = $s->accept or die $!; print {$c} q(pong); close $c; print $c->peerhost || q(gone)'";
+$c = $s->accept or die $!; defined <$c> or die q(no question); \
+print {$c} q(pong); close $c; print $c->peerhost || q(gone)'";
 
 /// Whether machines can have taps here. If not, prints so, and fails if `WEIGH_REQUIRE` names
 /// `network`.
@@ -33,8 +34,9 @@ pub fn passt_ready(test: &str) -> bool {
     found
 }
 
-/// Connects, retrying until somebody listens, and reads to the end. What stands between may accept
-/// for a guest in which nobody listens yet, and may end the connection by a reset.
+/// Connects, retrying until somebody listens, asks, and reads to the end. What stands between may
+/// accept for a guest in which nobody listens yet, and may end the connection by a reset; the passt
+/// of 2023 connects with the guest only once the client has said something.
 fn ask(reach: &Reach) -> String {
     let end = Instant::now() + MINUTE;
     loop {
@@ -42,7 +44,7 @@ fn ask(reach: &Reach) -> String {
         let connected = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(5));
         let ended = connected.map(|mut stream| {
             stream.set_read_timeout(Some(MINUTE)).unwrap();
-            stream.read_to_end(&mut text)
+            stream.write_all(b"ping\n").and_then(|()| stream.read_to_end(&mut text))
         });
         if !text.is_empty() {
             return String::from_utf8(text).unwrap();
