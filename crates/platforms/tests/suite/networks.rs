@@ -6,8 +6,10 @@ use crate::common::network::{
 };
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, ready, says, shared_turn, skip_or_fail, turn_for};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io::Read;
 use std::time::Duration;
+use weigh_host::command::Invocation;
 use weigh_model::{EnvironmentSpec, ImageSpec};
 use weigh_platforms::{Guest, Reach, resolve};
 
@@ -127,26 +129,38 @@ fn a_crash_leaves_no_passt() {
 }
 
 /// What listens on the host's loopback interface is not reached by the address of the router, which
-/// is how QEMU's own network has it.
+/// is how QEMU's own network has it. It is the loopback interface of a network namespace without a
+/// route, where what passt does with that address stays.
 #[test]
 fn passt_keeps_the_loopback_interface_from_guests() {
     let test = "passt-loopback";
     if !passt_ready(test) {
         return;
     }
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let client = format!(
-        "perl -MIO::Socket::INET -e '$c = IO::Socket::INET->new(PeerAddr => q(10.0.2.2:{port}), Timeout => 5); \
-         print(defined($c) + 0)'"
-    );
-    for (word, reached) in [("user", "1"), ("passt", "0")] {
-        let environment = format!("qemu:accel=tcg,net={word}");
-        let Some(bench) = Bench::on(test, &environment) else { return };
-        let mut guest = bench.guest(&environment);
-        assert_eq!(says(&mut *guest, &client), reached, "{word}");
-        guest.stop().unwrap();
+    if !weigh_host::facts::is_root() {
+        skip_or_fail(test, "network", "only root makes network namespaces");
+        return;
     }
+    let work = || {
+        // SAFETY: only the network namespace is unshared, no descriptors and no memory.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        Invocation::new("ip").args(["link", "set", "lo", "up"]).run_ok().unwrap();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = format!(
+            "perl -MIO::Socket::INET -e '$c = IO::Socket::INET->new(PeerAddr => q(10.0.2.2:{port}), Timeout => 5); \
+             print(defined($c) + 0)'"
+        );
+        for (word, reached) in [("user", "1"), ("passt", "0")] {
+            let environment = format!("qemu:accel=tcg,net={word}");
+            let Some(bench) = Bench::on(test, &environment) else { return };
+            let mut guest = bench.guest(&environment);
+            assert_eq!(says(&mut *guest, &client), reached, "{word}");
+            guest.stop().unwrap();
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 /// passt learns the card's address from the frame that QEMU sends for a restored machine, too.
