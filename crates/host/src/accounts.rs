@@ -41,6 +41,11 @@ impl Accounts {
     pub fn of_processes(processes: Vec<u32>) -> Self {
         Self { processes, ..Self::default() }
     }
+
+    /// Whether the control groups have the whole guest, so that what is set for them holds for it.
+    pub fn are_all_in_groups(&self) -> bool {
+        !self.groups.is_empty() && self.processes.is_empty()
+    }
 }
 
 /// Reads a file of `/proc` about a process as text. A process may give itself a name of any bytes;
@@ -92,6 +97,16 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A user's libvirt daemon keeps QEMU in another group than that of its helpers.
+    #[test]
+    fn a_guest_outside_of_its_groups_is_not_in_them() {
+        let helpers = Accounts::of_group(CgroupView::default());
+        assert!(helpers.are_all_in_groups());
+        assert!(!Accounts { processes: vec![7], ..helpers }.are_all_in_groups());
+        assert!(!Accounts::of_processes(vec![7]).are_all_in_groups());
+        assert!(!Accounts::default().are_all_in_groups());
+    }
 
     #[test]
     fn processes_are_found_by_name() {

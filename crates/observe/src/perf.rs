@@ -104,7 +104,7 @@ pub(crate) fn open(root: &Path, accounts: &Accounts) -> Vec<Counter> {
 
 impl Counter {
     fn open(event: Event, root: &Path, accounts: &Accounts) -> Option<Self> {
-        if accounts.groups.is_empty() || !accounts.processes.is_empty() {
+        if !accounts.are_all_in_groups() {
             return None;
         }
         let mut files = Vec::new();

@@ -200,6 +200,47 @@ fn are_apart(measured: &Accounts, neighbours: &[Accounts]) -> bool {
     groups.any(|group| measured.groups.iter().any(|own| !own.is_sibling_of(group)))
 }
 
+/// Writes weights or quotas to the control groups of all guests, and returns what they were.
+///
+/// # Errors
+/// Why they would not bind the guests. Nothing stays written.
+fn share_out(
+    wanted: &Neighbours,
+    cpus: usize,
+    measured: &Accounts,
+    neighbours: &[Accounts],
+) -> Result<Vec<ShareBefore>, Failure> {
+    let refused =
+        |why: String| Failure::new(FailureKind::Preparation, format!("CPU time cannot be shared out: {why}"));
+    let (own, others) = match wanted.shares {
+        Shares::Equal => return Ok(Vec::new()),
+        Shares::Weights => (CpuShare::Weight(Shares::WEIGHT), None),
+        Shares::Limits => {
+            let part = cpus as f64 / f64::from(wanted.guests.max(1));
+            (CpuShare::Quota(part), Some(CpuShare::Quota(part)))
+        }
+    };
+    let mut before = Vec::new();
+    let whose = std::iter::once((measured, Some(own)));
+    for (accounts, share) in whose.chain(neighbours.iter().map(|accounts| (accounts, others))) {
+        if !accounts.are_all_in_groups() {
+            return Err(refused("a guest has no control group of its own that holds it".into()));
+        }
+        for group in share.iter().flat_map(|_| &accounts.groups) {
+            let set = share.map(|share| group.set_share(share)).transpose();
+            before.extend(set.map_err(|error| refused(error.to_string()))?);
+        }
+    }
+    if wanted.shares == Shares::Weights && are_apart(measured, neighbours) {
+        return Err(refused(
+            "the control groups of the guest and of its neighbours have different parents, so that \
+             their weights are not compared; use --shares limits"
+                .into(),
+        ));
+    }
+    Ok(before)
+}
+
 /// Returns the guests beside the measured one, how many of them were launched, and why there are
 /// too few of them, if so.
 fn pool_of(
@@ -419,7 +460,8 @@ impl ActiveNeighbours {
         let guests = self.wanted.guests;
         let fewer = |up, reason| TooFewGuests { up, reason, interrupted: interrupt.load(Ordering::Relaxed) };
         let measured = guest.accounts();
-        self.share(&measured).map_err(|failure| fewer(guests, failure.reason))?;
+        let shares = share_out(&self.wanted, self.cpus.len(), &measured, &self.accounts);
+        self.shares = shares.map_err(|failure| fewer(guests, failure.reason))?;
         let task = self.task.as_ref().map(|begun| Arc::clone(&begun.0));
         let stop = task.clone();
         let stop = move || stop.iter().for_each(|task| task.stop.stop_by(0));
@@ -434,39 +476,6 @@ impl ActiveNeighbours {
         let daemons = own_daemons(&self.accounts, &measured);
         self.accounts.extend(daemons);
         sensors.set_neighbours(&self.accounts, &self.clients, &self.cpus);
-        Ok(())
-    }
-
-    /// Writes weights or quotas to the control groups.
-    fn share(&mut self, measured: &Accounts) -> Result<(), Failure> {
-        let refused = |why: String| {
-            Failure::new(FailureKind::Preparation, format!("CPU time cannot be shared out: {why}"))
-        };
-        let (own, others) = match self.wanted.shares {
-            Shares::Equal => return Ok(()),
-            Shares::Weights => (CpuShare::Weight(Shares::WEIGHT), None),
-            Shares::Limits => {
-                let part = self.cpus.len() as f64 / f64::from(self.wanted.guests.max(1));
-                (CpuShare::Quota(part), Some(CpuShare::Quota(part)))
-            }
-        };
-        let whose = std::iter::once((measured, Some(own)));
-        for (accounts, share) in whose.chain(self.accounts.iter().map(|accounts| (accounts, others))) {
-            if accounts.groups.is_empty() {
-                return Err(refused("a guest has no control group of its own".into()));
-            }
-            for group in share.iter().flat_map(|_| &accounts.groups) {
-                let set = share.map(|share| group.set_share(share)).transpose();
-                self.shares.extend(set.map_err(|error| refused(error.to_string()))?);
-            }
-        }
-        if self.wanted.shares == Shares::Weights && are_apart(measured, &self.accounts) {
-            return Err(refused(
-                "the control groups of the guest and of its neighbours have different parents, so that \
-                 their weights are not compared; use --shares limits"
-                    .into(),
-            ));
-        }
         Ok(())
     }
 
@@ -702,6 +711,34 @@ mod tests {
         assert!(!are_apart(&measured, &[of("/cpu/run/runc-1"), of("/cpu/run/runc-2")]));
         assert!(are_apart(&measured, &[of("/cpu/run/runc-1"), of("/cpu/docker/3")]));
         assert!(are_apart(&of("/cpu/run/podman-0/a"), &[of("/cpu/run/podman-1/b")]));
+    }
+
+    /// A user's libvirt daemon keeps QEMU out of the group that weighbridge made for its guest.
+    #[test]
+    fn a_group_without_its_guest_gets_no_share() {
+        let group = tempfile::tempdir().unwrap();
+        let shares = group.path().join("cpu.shares");
+        std::fs::write(&shares, "1024").unwrap();
+        let v1 = vec![(vec!["cpu".into()], group.path().into())];
+        let inside = Accounts::of_group(CgroupView { v1, ..CgroupView::default() });
+        let outside = Accounts { processes: vec![7], ..inside.clone() };
+        let wanted = Neighbours {
+            guests: 2,
+            load: Load::Idle,
+            shares: Shares::Weights,
+            environment: None,
+            stay: false,
+        };
+        let of =
+            |measured, neighbour: &Accounts| share_out(&wanted, 1, measured, std::slice::from_ref(neighbour));
+        let set = of(&inside, &inside).unwrap();
+        assert_eq!(std::fs::read_to_string(&shares).unwrap(), "10240");
+        drop(set);
+        for (measured, neighbour) in [(&outside, &inside), (&inside, &outside)] {
+            let reason = of(measured, neighbour).unwrap_err().reason;
+            assert!(reason.contains("no control group of its own"), "{reason}");
+            assert_eq!(std::fs::read_to_string(&shares).unwrap(), "1024");
+        }
     }
 
     #[test]

@@ -81,7 +81,8 @@ fn machines_follow_their_keys_with_own_and_foreign_daemons() {
     assert!(guest.freezer().is_none(), "its group does not hold QEMU");
     guest.freeze().unwrap();
     guest.thaw().unwrap();
-    assert!(!guest.accounts().processes.is_empty());
+    let accounts = guest.accounts();
+    assert!(!accounts.processes.is_empty() && !accounts.are_all_in_groups(), "{accounts:?}");
     // The loss of a machine that somebody kills is noticed.
     for process in guest.processes() {
         let pid = rustix::process::Pid::from_raw(process.cast_signed()).unwrap();
