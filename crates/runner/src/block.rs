@@ -450,7 +450,8 @@ impl Runner<'_> {
         self.warn_about_logs(written.err())
     }
 
-    /// The result of a trial as it is recorded; too few guests are a result, too.
+    /// The result of a trial as it is recorded; too few guests are a result, too, unless the
+    /// measured guest failed beside those that were there.
     fn outcome(
         &mut self,
         place: Place,
@@ -459,7 +460,8 @@ impl Runner<'_> {
         beside: Option<&ActiveNeighbours>,
     ) -> Result<Result<Measured, TrialFailure>, RunnerError> {
         let workload = &self.plan.workloads[place.workload];
-        if let Some(too_few) = &trial.too_few {
+        let has_failed = trial.neighbours.is_some() && trial.outcome.is_err();
+        if let Some(too_few) = trial.too_few.as_ref().filter(|_| !has_failed) {
             self.given_up |= too_few.interrupted;
             return Ok(Ok(neighbours::only_guests_up(workload, too_few)));
         }

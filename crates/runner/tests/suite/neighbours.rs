@@ -201,6 +201,19 @@ fn a_load_that_breaks_off_is_the_reason() {
 }
 
 #[test]
+fn a_failure_of_the_measured_guest_counts_whatever_its_neighbours_did() {
+    const EARLY: &str = "null:fault=exit,real=yes,time=20ms";
+    const LATE: &str = "null:fault=exit,label=late,real=yes,time=100ms";
+    let early = Neighbours { environment: Some(EARLY.into()), ..beside(2, again()) };
+    let (_, trials) = run(&measured_in(&[EARLY, LATE], &[early], 1));
+    assert_eq!(trials.len(), 2);
+    for trial in trials {
+        let failure = failure(&trial).expect("the load of its neighbour has failed, and so has its command");
+        assert_eq!(failure.kind, FailureKind::ExitStatus, "{failure:?}");
+    }
+}
+
+#[test]
 fn a_neighbour_that_stays_is_started_once() {
     let stays = |guests| Neighbours { stay: true, ..beside(guests, again()) };
     let (launches, trials) = run(&density(REAL, &[stays(4)], 5));
