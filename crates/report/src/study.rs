@@ -68,7 +68,8 @@ pub struct StudyReport {
     pub host_then: String,
     /// How the paper measured.
     pub method_then: String,
-    /// This machine: processor, CPUs, memory, kernel.
+    /// The machine that ran it: processor, CPUs, memory, kernel. Several machines each with their
+    /// experiments in brackets; empty if nothing was run.
     pub host_here: String,
     /// The size in use: `quick`, `standard` or `paper`.
     pub size: String,

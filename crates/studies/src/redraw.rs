@@ -40,26 +40,24 @@ impl Study {
     }
 }
 
-/// The report of what a study has measured so far. `report` makes the report of a run; `this_host`
-/// is shown if nothing has been measured yet.
+/// The report of what a study has measured so far. `report` makes the report of a run.
 ///
 /// # Errors
 /// A run cannot be read; the state is damaged.
 pub fn report_of_directory<E: From<DirectoryError>>(
     directory: &StudyDirectory,
-    this_host: &HostFacts,
     report: impl Fn(&RunDirectory) -> Result<Report, E>,
 ) -> Result<StudyReport, E> {
     let (state, study) = (directory.state(), directory.study());
     let choice = directory.columns()?;
-    let mut host = None;
+    let mut hosts = Vec::new();
     let mut is_emulated = false;
     let mut experiments = Vec::new();
     for (at, experiment_state) in state.experiments.iter().enumerate() {
         let run = experiment_state.run.as_ref().map(|run| RunDirectory::open(&directory.path().join(run)));
         let run = run.transpose().map_err(DirectoryError::from)?;
         if let Some(run) = &run {
-            host.get_or_insert_with(|| describe_host(run.host()));
+            hosts.push((experiment_state.name.as_str(), run.host().clone()));
             is_emulated |= run.host().is_emulated();
         }
         let report = run.as_ref().map(&report).transpose()?;
@@ -73,7 +71,7 @@ pub fn report_of_directory<E: From<DirectoryError>>(
         experiments.push(run.report(&state.size));
     }
     Ok(StudyReport {
-        host_here: host.unwrap_or_else(|| describe_host(this_host)),
+        host_here: describe_hosts(&hosts),
         size: state.size.clone(),
         directory: Some(directory.path().display().to_string()),
         tool_version: state.tool_version.clone(),
@@ -105,6 +103,26 @@ pub(crate) fn describe_host(facts: &HostFacts) -> String {
         facts.operating_system,
         facts.kernel
     )
+}
+
+/// The machines of experiments in one line. If there are several, each is followed by the
+/// experiments that ran on it.
+fn describe_hosts(ran: &[(&str, HostFacts)]) -> String {
+    let mut hosts: Vec<(&str, String, Vec<&str>)> = Vec::new();
+    for &(experiment, ref facts) in ran {
+        let host = describe_host(facts);
+        let known =
+            hosts.iter_mut().find(|(identity, known, _)| *identity == facts.identity && *known == host);
+        match known {
+            Some((_, _, experiments)) => experiments.push(experiment),
+            None => hosts.push((facts.identity.as_str(), host, vec![experiment])),
+        }
+    }
+    if let [(_, host, _)] = hosts.as_slice() {
+        return host.clone();
+    }
+    let each = hosts.iter().map(|(_, host, experiments)| format!("{host} ({})", experiments.join(", ")));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// An experiment with its run, if there is one.
@@ -430,9 +448,48 @@ fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directory::{StudyState, run_name};
     use crate::study::Measurand;
-    use weigh_model::{Better, Comparison, MetricSpec, Observation, Series, WorkloadKey};
+    use std::path::Path;
+    use weigh_model::{Better, Comparison, Effort, MetricSpec, Observation, Plan, Series, WorkloadKey};
     use weigh_stats::{Options, analyse};
+
+    /// A directory with experiments of a study, each with the machine that ran it, if one did. No run
+    /// has a block.
+    fn directory(path: &Path, experiments: &[(&str, Option<&str>)]) -> StudyDirectory {
+        let library = crate::library().unwrap();
+        let study = library.find("felter-2014").unwrap()[0].study;
+        let mut state = StudyState::new(study, "quick");
+        for (name, machine) in experiments {
+            let run = machine.map(|_| run_name(name));
+            let done = run.is_some();
+            state.experiments.push(ExperimentState { name: (*name).into(), done, run, ..Default::default() });
+        }
+        let directory = StudyDirectory::create(path, study, state).unwrap();
+        for (name, machine) in experiments {
+            let Some(machine) = machine else { continue };
+            let (identity, kernel) = ((*machine).to_string(), "6.1".to_string());
+            let facts = HostFacts { identity, kernel, ..HostFacts::default() };
+            let plan = Plan::of("x", Vec::new(), Vec::new(), Effort::Fixed { blocks: 1 });
+            RunDirectory::create_at(&path.join(run_name(name)), &plan, &facts).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn the_machines_are_those_that_ran_something() {
+        let here = |experiments: &[(&str, Option<&str>)]| {
+            let base = tempfile::tempdir().unwrap();
+            let report = |_: &RunDirectory| Ok::<_, DirectoryError>(Report::default());
+            report_of_directory(&directory(base.path(), experiments), report).unwrap().host_here
+        };
+        let (pxz, gups, linpack) = ("table-1/pxz", "table-1/gups", "table-1/linpack");
+        let host = describe_host(&HostFacts { kernel: "6.1".into(), ..HostFacts::default() });
+        assert_eq!(here(&[(pxz, None), (gups, None)]), "");
+        assert_eq!(here(&[(pxz, None), (gups, Some("a")), (linpack, Some("a"))]), host);
+        let several = here(&[(pxz, Some("a")), (gups, Some("b")), (linpack, Some("a"))]);
+        assert_eq!(several, format!("{host} ({pxz}, {linpack}); {host} ({gups})"));
+    }
 
     #[test]
     fn a_rate_that_stands_for_a_time_is_shown_as_it_was_measured() {

@@ -27,7 +27,7 @@ use weigh_studies::StudyDirectory;
 /// # Errors
 /// The directory is damaged; a run cannot be read.
 pub fn report(directory: &StudyDirectory) -> Result<StudyReport, Failure> {
-    weigh_studies::report_of_directory(directory, &weigh_host::facts::host_facts(), outcome::from_run)
+    weigh_studies::report_of_directory(directory, outcome::from_run)
 }
 
 /// Renders the report of a study in a format, as wide and colourful as the terminal allows.
