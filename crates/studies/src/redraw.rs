@@ -48,12 +48,23 @@ pub fn report_of_directory<E: From<DirectoryError>>(
     directory: &StudyDirectory,
     report: impl Fn(&RunDirectory) -> Result<Report, E>,
 ) -> Result<StudyReport, E> {
+    report_of_experiments(directory, |_| true, report)
+}
+
+/// The same of some of the experiments, chosen by their places in the state, as if there were no
+/// others.
+pub(crate) fn report_of_experiments<E: From<DirectoryError>>(
+    directory: &StudyDirectory,
+    is_chosen: impl Fn(usize) -> bool,
+    report: impl Fn(&RunDirectory) -> Result<Report, E>,
+) -> Result<StudyReport, E> {
     let (state, study) = (directory.state(), directory.study());
     let choice = directory.columns()?;
     let mut hosts = Vec::new();
-    let mut is_emulated = false;
+    let (mut is_emulated, mut left) = (false, 0);
     let mut experiments = Vec::new();
-    for (at, experiment_state) in state.experiments.iter().enumerate() {
+    for (at, experiment_state) in state.experiments.iter().enumerate().filter(|(at, _)| is_chosen(*at)) {
+        left += usize::from(experiment_state.is_left());
         let run = experiment_state.run.as_ref().map(|run| RunDirectory::open(&directory.path().join(run)));
         let run = run.transpose().map_err(DirectoryError::from)?;
         if let Some(run) = &run {
@@ -75,13 +86,13 @@ pub fn report_of_directory<E: From<DirectoryError>>(
         size: state.size.clone(),
         directory: Some(directory.path().display().to_string()),
         tool_version: state.tool_version.clone(),
-        warnings: warnings(directory, is_emulated),
+        warnings: warnings(directory, left, is_emulated),
         ..study.report(experiments)
     })
 }
 
-fn warnings(directory: &StudyDirectory, is_emulated: bool) -> Vec<String> {
-    let left = directory.state().experiments.iter().filter(|one| one.is_left()).count();
+/// What the reader should know of experiments of which `left` are still to be measured.
+fn warnings(directory: &StudyDirectory, left: usize, is_emulated: bool) -> Vec<String> {
     let what = if left == 1 {
         "1 experiment has not ended".into()
     } else {
@@ -446,7 +457,7 @@ fn number_of(quantity: &Quantity, values: &Values<'_>) -> Option<MeasuredNumber>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::directory::{StudyState, run_name};
     use crate::study::Measurand;
@@ -454,22 +465,21 @@ mod tests {
     use weigh_model::{Better, Comparison, Effort, MetricSpec, Observation, Plan, Series, WorkloadKey};
     use weigh_stats::{Options, analyse};
 
-    /// A directory with experiments of a study, each with the machine that ran it, if one did. No run
-    /// has a block.
-    fn directory(path: &Path, experiments: &[(&str, Option<&str>)]) -> StudyDirectory {
+    /// A directory with experiments of a study: the name of each, the machine on which it began, if
+    /// it did, and whether it is complete. No run has a block.
+    pub(crate) fn directory(path: &Path, experiments: &[(&str, Option<&str>, bool)]) -> StudyDirectory {
         let library = crate::library().unwrap();
         let study = library.find("felter-2014").unwrap()[0].study;
         let mut state = StudyState::new(study, "quick");
-        for (name, machine) in experiments {
+        for &(name, machine, done) in experiments {
             let run = machine.map(|_| run_name(name));
-            let done = run.is_some();
-            state.experiments.push(ExperimentState { name: (*name).into(), done, run, ..Default::default() });
+            state.experiments.push(ExperimentState { name: name.into(), done, run, ..Default::default() });
         }
         let directory = StudyDirectory::create(path, study, state).unwrap();
-        for (name, machine) in experiments {
+        for (name, machine, _) in experiments {
             let Some(machine) = machine else { continue };
-            let (identity, kernel) = ((*machine).to_string(), "6.1".to_string());
-            let facts = HostFacts { identity, kernel, ..HostFacts::default() };
+            let facts =
+                HostFacts { identity: (*machine).into(), kernel: "6.1".into(), ..HostFacts::default() };
             let plan = Plan::of("x", Vec::new(), Vec::new(), Effort::Fixed { blocks: 1 });
             RunDirectory::create_at(&path.join(run_name(name)), &plan, &facts).unwrap();
         }
@@ -478,16 +488,16 @@ mod tests {
 
     #[test]
     fn the_machines_are_those_that_ran_something() {
-        let here = |experiments: &[(&str, Option<&str>)]| {
+        let here = |experiments: &[(&str, Option<&str>, bool)]| {
             let base = tempfile::tempdir().unwrap();
             let report = |_: &RunDirectory| Ok::<_, DirectoryError>(Report::default());
             report_of_directory(&directory(base.path(), experiments), report).unwrap().host_here
         };
         let (pxz, gups, linpack) = ("table-1/pxz", "table-1/gups", "table-1/linpack");
         let host = describe_host(&HostFacts { kernel: "6.1".into(), ..HostFacts::default() });
-        assert_eq!(here(&[(pxz, None), (gups, None)]), "");
-        assert_eq!(here(&[(pxz, None), (gups, Some("a")), (linpack, Some("a"))]), host);
-        let several = here(&[(pxz, Some("a")), (gups, Some("b")), (linpack, Some("a"))]);
+        assert_eq!(here(&[(pxz, None, false), (gups, None, false)]), "");
+        assert_eq!(here(&[(pxz, None, false), (gups, Some("a"), true), (linpack, Some("a"), false)]), host);
+        let several = here(&[(pxz, Some("a"), true), (gups, Some("b"), true), (linpack, Some("a"), true)]);
         assert_eq!(several, format!("{host} ({pxz}, {linpack}); {host} ({gups})"));
     }
 

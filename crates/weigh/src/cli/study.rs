@@ -57,7 +57,7 @@ pub struct StudyArgs {
     pub reanalyse: Option<PathBuf>,
     /// Measure nothing: show what has become of every claim of every study, from these directories
     /// of studies that were measured, or from all such in these directories; of several runs of an
-    /// experiment the last counts
+    /// experiment the last complete one counts
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["names", "size", "on", "arm", "blocks", "precision", "budget", "no_void", "seed", "out", "reanalyse", "dry_run", "json"])]
     pub claims: Vec<PathBuf>,
     /// Print the commands; do nothing

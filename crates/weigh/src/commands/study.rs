@@ -7,7 +7,7 @@ use crate::cli::{EffortArgs, OutputFormat, StudyArgs, StudyCommand};
 use crate::error::{ExitKind, Failure, file_failure};
 use crate::host::LocalHost;
 use crate::study::{self, AvailabilityCheck, acceleration};
-use crate::{output, request, ui};
+use crate::{outcome, output, request, ui};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -99,14 +99,15 @@ pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<
 
 /// Shows every claim of the library, and what the studies in these directories found.
 fn show_claims(library: &Library, paths: &[PathBuf], format: OutputFormat) -> Result<(), Failure> {
-    let mut measured = Vec::new();
+    let mut directories = Vec::new();
     for path in paths {
         for directory in directories_of_studies(&find(path)?)? {
-            measured.push(study::report(&StudyDirectory::open(&directory)?)?);
+            directories.push(StudyDirectory::open(&directory)?);
         }
     }
+    let reports = every_claim(library, &directories, outcome::from_run)?;
     let options = ui::report_options(true, None);
-    let text = weigh_report::render_claims(&every_claim(library, measured), format.into(), &options)
+    let text = weigh_report::render_claims(&reports, format.into(), &options)
         .map_err(|error| no_output("claims", format, error))?;
     ui::print(&text);
     Ok(())
