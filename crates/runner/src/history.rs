@@ -272,6 +272,11 @@ impl<'a> History<'a> {
         })
     }
 
+    /// Whether a cell is excluded from some block on.
+    pub(crate) fn is_excluded(&self, environment: &str, workload: &str) -> bool {
+        self.cell(environment, workload).is_some_and(|cell| self.excluded_from.contains_key(&cell))
+    }
+
     /// Whether the cell is measured in `block`.
     pub(crate) fn active(&self, block: u32, environment: usize, workload: usize) -> bool {
         let cell = (environment, workload);

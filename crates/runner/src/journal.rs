@@ -4,7 +4,7 @@ use crate::RunnerError;
 use crate::history::History;
 use std::time::Duration;
 use weigh_host::clock::utc_now;
-use weigh_model::{Effort, Event, Plan, Record, Timestamped};
+use weigh_model::{Effort, Event, Exclusion, Plan, Record, Timestamped};
 use weigh_store::RunDirectory;
 
 /// The only writer of a run: every record is on disk first, then in the [`History`], then reported.
@@ -45,6 +45,14 @@ impl<'a> Journal<'a> {
         }
         self.records.push(record);
         Ok(())
+    }
+
+    /// Records that a cell is excluded, with the first reason alone.
+    pub(crate) fn exclude(&mut self, exclusion: Exclusion) -> Result<(), RunnerError> {
+        if self.history.is_excluded(&exclusion.environment, &exclusion.workload) {
+            return Ok(());
+        }
+        self.append(Record::Excluded(exclusion))
     }
 
     /// Records a warning without reporting it, because the caller gets an error as well.

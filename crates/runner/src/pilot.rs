@@ -31,7 +31,8 @@ struct Found {
     exclusions: Vec<Exclusion>,
     /// The runs against saturated servers, by workload and environment.
     saturated: BTreeMap<(usize, usize), Once>,
-    /// Unequal environments, which end the run when all environments have been checked.
+    /// Unequal environments, which end the run or are left out when all environments have been
+    /// checked.
     unequal: Vec<UnequalEnvironment>,
     /// The observations that decide about slices.
     slices: slices::SliceObservations,
@@ -68,11 +69,12 @@ impl Runner<'_> {
         }
         self.pool.piloting = false;
         self.parity.mark_compared();
-        if !found.unequal.is_empty() {
+        if !found.unequal.is_empty() && !self.parity.leaves_out() {
             self.refuse(std::mem::take(&mut found.unequal))?;
         }
-        for exclusion in std::mem::take(&mut found.exclusions) {
-            self.journal.append(Record::Excluded(exclusion))?;
+        let left_out = self.left_out(&found.unequal, 0);
+        for exclusion in std::mem::take(&mut found.exclusions).into_iter().chain(left_out) {
+            self.journal.exclude(exclusion)?;
         }
         if self.fits_budget {
             self.fit_budget(&mut found)?;
@@ -121,15 +123,10 @@ impl Runner<'_> {
             return Ok(false);
         }
         self.launch(environment)?;
-        match self.refuses(environment)? {
-            None => {}
-            Some(unequal) if self.parity.leaves_out() => {
-                found.exclusions.extend(self.left_out(&unequal, 0));
-                return Ok(false);
-            }
-            Some(unequal) => found.unequal.push(unequal),
-        }
-        Ok(found.unequal.is_empty())
+        let unequal = self.refuses(environment)?;
+        let is_equal = unequal.is_none();
+        found.unequal.extend(unequal);
+        Ok(is_equal && (found.unequal.is_empty() || self.parity.leaves_out()))
     }
 
     fn pilot_cell(
@@ -248,12 +245,12 @@ impl Runner<'_> {
             "left out of this quick run: a block of it takes {took_s:.1} s, and there were {left_s:.0} s for all blocks"
         );
         for (environment, workload) in cells {
-            self.journal.append(Record::Excluded(Exclusion {
+            self.journal.exclude(Exclusion {
                 environment: self.plan.environments[*environment].name.clone(),
                 workload: self.plan.workloads[*workload].id.clone(),
                 from_block: 0,
                 failure: TrialFailure { kind: FailureKind::LeftOut, reason: reason.clone(), log: None },
-            }))?;
+            })?;
         }
         Ok(())
     }

@@ -403,12 +403,7 @@ impl<'a> Runner<'a> {
                 crate::history::PATIENCE,
                 failure.reason
             );
-            self.journal.append(Record::Excluded(Exclusion {
-                environment,
-                workload,
-                from_block: block,
-                failure,
-            }))?;
+            self.journal.exclude(Exclusion { environment, workload, from_block: block, failure })?;
             self.journal.warn(message)?;
         }
         Ok(())

@@ -5,7 +5,9 @@ use crate::block::of_neighbours;
 use crate::pool::State;
 use crate::run::{Ended, Runner};
 use crate::{RunnerError, UnequalEnvironment};
-use weigh_model::{Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure, WorkloadPlan};
+use weigh_model::{
+    EnvironmentPlan, Exclusion, FailureKind, InstanceFacts, Plan, Record, TrialFailure, WorkloadPlan,
+};
 
 /// Instances of one machine may see slightly different amounts of memory, because the kernel's
 /// location differs at every boot. A change by less than this share is ignored.
@@ -201,10 +203,8 @@ impl Runner<'_> {
         if !self.parity.leaves_out() {
             return self.refuse(unequal);
         }
-        for environment in &unequal {
-            for exclusion in self.left_out(environment, block) {
-                self.journal.append(Record::Excluded(exclusion))?;
-            }
+        for exclusion in self.left_out(&unequal, block) {
+            self.journal.exclude(exclusion)?;
         }
         Ok(())
     }
@@ -228,36 +228,42 @@ impl Runner<'_> {
         Err(error)
     }
 
-    /// The exclusions of an environment that is left out, as measured and as that of neighbours.
-    pub(crate) fn left_out(&self, unequal: &UnequalEnvironment, from_block: u32) -> Vec<Exclusion> {
-        let failure = TrialFailure {
-            kind: FailureKind::Unequal,
-            reason: format!(
-                "it is not like {}: {}; allow it with `--allow-unequal {}`",
-                self.plan.baseline,
-                in_words(&unequal.differences),
-                unequal.differences.iter().map(|d| d.key.as_str()).collect::<Vec<_>>().join(",")
-            ),
-            log: None,
-        };
+    /// The exclusions of environments that are left out, first as measured and then as those of
+    /// neighbours: of two reasons for one cell its own counts.
+    pub(crate) fn left_out(&self, unequal: &[UnequalEnvironment], from_block: u32) -> Vec<Exclusion> {
         let exclusion = |environment: &str, workload: &WorkloadPlan, failure: TrialFailure| Exclusion {
             environment: environment.into(),
             workload: workload.id.clone(),
             from_block,
             failure,
         };
-        let name = unequal.environment.as_str();
-        let of_others = of_neighbours(name, &failure);
-        let mut exclusions = Vec::new();
-        for workload in &self.plan.workloads {
-            exclusions.push(exclusion(name, workload, failure.clone()));
-            let beside = workload.neighbours.as_ref().and_then(|all| all.environment.as_deref());
-            if beside == Some(name) {
-                let others = self.plan.environments.iter().filter(|other| other.name != name);
-                exclusions.extend(others.map(|other| exclusion(&other.name, workload, of_others.clone())));
+        let (mut own, mut of_others) = (Vec::new(), Vec::new());
+        for unequal in unequal {
+            let name = unequal.environment.as_str();
+            let failure = TrialFailure {
+                kind: FailureKind::Unequal,
+                reason: format!(
+                    "it is not like {}: {}; allow it with `--allow-unequal {}`",
+                    self.plan.baseline,
+                    in_words(&unequal.differences),
+                    unequal.differences.iter().map(|d| d.key.as_str()).collect::<Vec<_>>().join(",")
+                ),
+                log: None,
+            };
+            let as_neighbours = of_neighbours(name, &failure);
+            for workload in &self.plan.workloads {
+                own.push(exclusion(name, workload, failure.clone()));
+                let beside = workload.neighbours.as_ref().and_then(|all| all.environment.as_deref());
+                if beside == Some(name) {
+                    let others = self.plan.environments.iter().filter(|other| other.name != name);
+                    let exclusion =
+                        |other: &EnvironmentPlan| exclusion(&other.name, workload, as_neighbours.clone());
+                    of_others.extend(others.map(exclusion));
+                }
             }
         }
-        exclusions
+        own.extend(of_others);
+        own
     }
 
     /// Places of all environments, the baseline's first: the others are compared with it.

@@ -2,6 +2,7 @@
 use crate::common::{
     Bench, assert_complete, exclusions, failure, fixed, is_measured, only, plan, trials, voids, workload,
 };
+use std::collections::BTreeSet;
 use weigh_model::{
     Event, FailureKind, FinishReason, Load, Neighbours, Plan, Shares, Trial, VoidCause, neighbours,
 };
@@ -166,6 +167,26 @@ fn an_environment_that_is_left_out_has_no_neighbours() {
     let all = trials(&store);
     assert_eq!(all.len(), 2 * 2, "the guest alone and beside its own kind, in two blocks");
     assert!(all.iter().all(|trial| trial.environment == baseline && is_measured(trial)));
+}
+
+#[test]
+fn a_cell_is_excluded_once_for_its_own_reason() {
+    let baseline = "null:fact=cpus=2,real=yes,time=20ms";
+    let all = [baseline, "null:fact=cpus=1,label=b", "null:fact=cpus=1,label=c"];
+    let mut bench = Bench::new();
+    bench.options.leave_out_unequal = true;
+    // A run of one block has no pilot.
+    for blocks in [1, 2] {
+        let (_, store) = bench.run(&crossed(&all, blocks));
+        let excluded = exclusions(&store);
+        let cells: BTreeSet<_> = excluded.iter().map(|one| (&one.environment, &one.workload)).collect();
+        // Four workloads in each of two environments, and beside each of these in the baseline.
+        assert_eq!((excluded.len(), cells.len()), (2 * 4 + 2, 2 * 4 + 2), "{excluded:?}");
+        for one in excluded {
+            let is_baseline = one.environment == baseline;
+            assert_eq!(one.failure.reason.starts_with("its neighbours are of"), is_baseline, "{one:?}");
+        }
+    }
 }
 
 #[test]
