@@ -93,6 +93,8 @@ impl MatrixCell {
             Some(loss) if step.sound && loss.low > Knee::MARGIN => Sign::Worse,
             Some(loss) if step.sound && loss.high <= Knee::MARGIN => Sign::Same,
             Some(_) => Sign::Open,
+            // A loss takes two blocks in which both sides have a value.
+            None if step.median.is_some() => Sign::Open,
             None => Sign::Unjudged,
         };
         let content = match step.loss {
@@ -100,7 +102,9 @@ impl MatrixCell {
             None if step.up.is_some_and(|up| up < step.guests) => Content::Word("too few"),
             None if step.failed > 0 => Content::Word("failed"),
             None if step.missing_reason.is_some() => Content::Word("absent"),
-            None => Content::Word("none"),
+            None if step.median.is_none() => Content::Word("none"),
+            None if step.n == 0 => Content::Word("n 0"),
+            None => Content::Word("n 1"),
         };
         Self { sign: Some(sign), content }
     }

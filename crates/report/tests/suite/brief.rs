@@ -245,6 +245,23 @@ fn the_matrix_of_neighbours_has_every_loss() {
     assert!(losses.iter().all(|one| one["beside"].is_string() && one["neighbours"].is_string()), "{json}");
 }
 
+/// The tables below have its value and `n 1`.
+#[test]
+fn a_loss_that_was_measured_in_one_block_is_not_decided() {
+    let mut report = common::neighbours::interference();
+    for step in report.degradations.iter_mut().flat_map(|one| &mut one.steps) {
+        (step.loss, step.n) = (None, u32::from(step.median.is_some()));
+    }
+    for (format, text) in [
+        ("brief", brief(&report, 200)),
+        ("markdown", common::texts::from_markdown(&report.text(Format::Markdown))),
+    ] {
+        assert!(text.contains("? n 1") && text.contains("? not decided"), "{format}: {text}");
+        assert!(text.contains("! absent") && text.contains("! not measured"), "{format}: {text}");
+        assert!(!text.contains("! none"), "{format}: {text}");
+    }
+}
+
 #[test]
 fn the_matrix_reads_without_colour_in_every_format() {
     let report = common::standard();
