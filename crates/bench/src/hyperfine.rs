@@ -2,10 +2,10 @@
 //! the whole time per measured run of a command without options.
 
 use crate::{Fallible, Line, Outcome, built, ratio};
-use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::{Invocation, find_program};
+use weigh_model::{Record, Trial, VoidUnit};
 
 const SLEEP_S: f64 = 0.1;
 const BLOCKS: u32 = 20;
@@ -107,15 +107,31 @@ fn run_own(program: &Path, out: &Path) -> Fallible<(f64, u32)> {
         .args(["run", "--out", &out.display().to_string(), "--", OWN])
         .deadline(DEADLINE)
         .run_ok()?;
-    let mut runs = 0;
-    for line in std::fs::read_to_string(out.join("samples.jsonl"))?.lines() {
-        let record: Value = serde_json::from_str(line)?;
-        runs += record["outcome"]["iterations"].as_array().map_or(0, Vec::len) as u32;
-    }
+    let runs = measured_runs(&std::fs::read_to_string(out.join("samples.jsonl"))?)?;
     if runs == 0 {
         return Err("weigh measured nothing".into());
     }
     Ok((finished.took.as_secs_f64() / f64::from(runs), runs))
+}
+
+/// The number of measured runs among the samples of a run. Those of void units took time and count
+/// for nothing.
+fn measured_runs(samples: &str) -> Fallible<u32> {
+    let records: Vec<Record> = samples.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let is_void = |trial: &Trial| {
+        let of = |void: &VoidUnit| {
+            (void.block, void.attempt, &void.workload) == (trial.block, trial.attempt, &trial.workload)
+        };
+        records.iter().any(|record| matches!(record, Record::Void(void) if of(void)))
+    };
+    let of_trial = |record: &Record| match record {
+        Record::Trial(trial) if !is_void(trial) => match &trial.outcome {
+            weigh_model::Outcome::Measured { iterations } => iterations.len() as u32,
+            weigh_model::Outcome::Failed(_) => 0,
+        },
+        _ => 0,
+    };
+    Ok(records.iter().map(of_trial).sum())
 }
 
 /// Returns the seconds in excess of the sleep per run of the command, and the syncs' seconds per
@@ -150,4 +166,22 @@ fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)
 
 fn number_before(text: &str, words: &str) -> Option<f64> {
     text[..text.find(words)?].split_whitespace().next_back()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weigh_model::{Iteration, VoidCause};
+
+    #[test]
+    fn runs_of_void_units_are_not_measured_runs() {
+        let trial = |block, attempt, runs| {
+            let outcome = weigh_model::Outcome::Measured { iterations: vec![Iteration::default(); runs] };
+            Record::Trial(Trial { block, attempt, workload: OWN.into(), outcome, ..Trial::default() })
+        };
+        let void = VoidUnit::of(0, 0, OWN, VoidCause::Interrupted);
+        let records = [trial(0, 0, 3), Record::Void(void), trial(0, 1, 3), trial(1, 0, 4)];
+        let lines = records.map(|record| serde_json::to_string(&record).unwrap());
+        assert_eq!(measured_runs(&lines.join("\n")).unwrap(), 7);
+    }
 }
