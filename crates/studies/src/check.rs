@@ -97,9 +97,10 @@ pub struct Term {
 pub enum Point {
     /// The point with this value of the parameter: `Q@100`.
     At(String),
-    /// The smallest measured point: `Q@first`.
+    /// The smallest point: `Q@first`. It is one that the study prints, or that was measured if the
+    /// study prints at most one.
     First,
-    /// The largest measured point: `Q@last`.
+    /// The largest point, of the same: `Q@last`.
     Last,
     /// Every point: the condition must hold at each. Other terms of the condition that say `@all`
     /// are taken at the same point.
@@ -207,6 +208,11 @@ impl Condition {
     /// The same condition at one of the points that [`Self::every`] asks for.
     #[must_use]
     pub fn at(&self, point: &str) -> Self {
+        self.with_points(|term| term.point.as_ref()?.is_several().then(|| point.into()))
+    }
+
+    /// The same condition with the points that `point` returns for its terms.
+    pub(crate) fn with_points(&self, point: impl Fn(&Term) -> Option<String>) -> Self {
         let mut one = self.clone();
         let terms = match &mut one {
             Self::Ratio { left, right, .. } | Self::Within { left, right, .. } => vec![left, right],
@@ -214,8 +220,8 @@ impl Condition {
             Self::Order { first, .. } => vec![first],
         };
         for term in terms {
-            if term.point.as_ref().is_some_and(Point::is_several) {
-                term.point = Some(Point::At(point.into()));
+            if let Some(point) = point(term) {
+                term.point = Some(Point::At(point));
             }
         }
         one

@@ -11,14 +11,16 @@ use weigh_stats::{Bound, FamilySize, Grade, Ratio};
 /// Grades a claim, with every ratio that decided it.
 pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     let mut seen = Vec::new();
-    let conditions = || claim.check.conditions().iter();
-    let together = conditions().map(|condition| together(measured, condition)).sum();
-    let graded: Result<Vec<Grade>, Unavailable> =
-        conditions().map(|condition| grade_condition(measured, condition, together, &mut seen)).collect();
+    let conditions = conditions(measured.experiment, claim);
+    let together = conditions.iter().map(|condition| together(measured, condition)).sum();
+    let graded: Result<Vec<Grade>, Unavailable> = conditions
+        .iter()
+        .map(|condition| grade_condition(measured, condition, together, &mut seen))
+        .collect();
     // A violated condition decides the claim, even if others cannot be checked.
     let any_differs = || {
         let graded = |one| grade_condition(measured, one, together, &mut Vec::new()).ok();
-        let mut grades = conditions().filter_map(graded);
+        let mut grades = conditions.iter().filter_map(graded);
         grades.any(|grade| grade == Grade::Differs)
     };
     // Two bounds of one ratio would list it twice.
@@ -41,6 +43,23 @@ pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     }
 }
 
+/// The conditions of a claim. The first and the last point of a sweep are those that the study
+/// prints: a claim is about these, and where a size ends earlier it is not checked. If the study
+/// prints at most one point, they are those that were measured.
+fn conditions(experiment: &Experiment, claim: &Claim) -> Vec<Condition> {
+    let printed_end = |term: &Term| {
+        let points = printed_points(experiment, term);
+        let end = match term.point.as_ref()? {
+            Point::First => points.first(),
+            Point::Last => points.last(),
+            Point::At(_) | Point::All | Point::Some => None,
+        };
+        // The first and the last of a single point are the same, and no sweep.
+        end.filter(|_| points.len() > 1).map(|end| (*end).to_string())
+    };
+    claim.check.conditions().iter().map(|condition| condition.with_points(printed_end)).collect()
+}
+
 /// The ids of the arms that a claim compares, in the order of its check.
 fn arms(experiment: &Experiment, claim: &Claim) -> Vec<String> {
     let mut arms = Vec::new();
@@ -59,7 +78,8 @@ fn published(experiment: &Experiment, claim: &Claim) -> Vec<PublishedRatio> {
         let points = experiment.published_points(&quantity.id).into_iter();
         points.flat_map(|point| printed(experiment, &condition.at(point))).collect()
     };
-    let mut found: Vec<PublishedRatio> = claim.check.conditions().iter().flat_map(at_points).collect();
+    let conditions = conditions(experiment, claim);
+    let mut found: Vec<PublishedRatio> = conditions.iter().flat_map(at_points).collect();
     // Two bounds of one ratio would list it twice.
     let mut known = BTreeSet::new();
     found.retain(|one| one.estimate.is_finite() && known.insert(one.what.clone()));
@@ -99,24 +119,21 @@ fn printed(experiment: &Experiment, condition: &Condition) -> Vec<PublishedRatio
     }
 }
 
+/// The points of a term's quantity with printed numbers, in ascending order.
+fn printed_points<'a>(experiment: &'a Experiment, term: &Term) -> Vec<&'a str> {
+    let mut points = experiment.published_points(&term.quantity);
+    points.sort_by(|a, b| number(a).total_cmp(&number(b)));
+    points
+}
+
 /// The point that a term names, among those with printed numbers; `None` if it is none of them.
 /// The point of a quantity that is not swept is `Some(None)`.
 fn printed_point<'a>(experiment: &'a Experiment, term: &Term) -> Option<Option<&'a str>> {
     let Some(asked) = &term.point else { return Some(None) };
-    let mut points = experiment.published_points(&term.quantity);
-    points.sort_by(|a, b| number(a).total_cmp(&number(b)));
-    let found = match asked {
-        Point::At(point) => {
-            let same = |other: &str| number(other) == number(point) && number(point) < f64::MAX;
-            points.into_iter().find(|other| *other == point.as_str() || same(other))
-        }
-        // The first and the last of a single point are the same, and no sweep.
-        Point::First | Point::Last if points.len() < 2 => None,
-        Point::First => points.first().copied(),
-        Point::Last => points.last().copied(),
-        Point::All | Point::Some => None,
-    };
-    found.map(Some)
+    let Point::At(point) = asked else { return None };
+    let same = |other: &str| number(other) == number(point) && number(point) < f64::MAX;
+    let mut points = printed_points(experiment, term).into_iter();
+    points.find(|other| *other == point.as_str() || same(other)).map(Some)
 }
 
 /// The number of statements of a condition that must all hold, each at one point.
@@ -318,7 +335,9 @@ fn overhead_term(of: &Term) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::tests::GOOD;
     use std::collections::BTreeMap;
+    use std::path::Path;
     use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
     use weigh_report::Report;
     use weigh_stats::{Options, analyse};
@@ -405,6 +424,64 @@ mod tests {
         assert!(near(&printed, &expected), "{printed:?}");
         assert_eq!(arms, ["docker", "native", "kvm"]);
         assert!(of("felter-2014/fig-8", "saturates").0.is_empty());
+    }
+
+    /// The claim that the ends of a sweep differ by a factor of two. What is measured is
+    /// proportional to the point.
+    fn between_ends(quantity: &str, points: &[u32]) -> ClaimReport {
+        let study = crate::read_study(Path::new("x.toml"), GOOD).unwrap();
+        let experiment = study.experiment("table-1/build").unwrap();
+        let asked = experiment.quantity(quantity).unwrap();
+        let comparison = |point: &u32| {
+            let series = |environment: &str| {
+                let noise = |block: u32| 1.0 + 1e-4 * f64::from(block * (point + 1) % 7);
+                let values: Vec<f64> = (0..12).map(|block| f64::from(*point) * noise(block)).collect();
+                Series::of(environment, Observation::in_blocks(&values))
+            };
+            let params = BTreeMap::from([("clients".to_string(), point.to_string())]);
+            Comparison {
+                workload: format!("redis{{clients={point}}}"),
+                key: WorkloadKey { params, ..WorkloadKey::named("redis") },
+                metric: MetricSpec {
+                    name: asked.from.measurand().unwrap().metric.clone(),
+                    unit: Unit::normalise(&asked.unit).0,
+                    better: asked.better,
+                    primary: true,
+                },
+                series: vec![series("native"), series("docker")],
+            }
+        };
+        let comparisons: Vec<Comparison> = points.iter().map(comparison).collect();
+        let report = Report::new("", analyse(&comparisons, &Options::new("native")));
+        let measured = Measured {
+            experiment,
+            report: Some(&report),
+            environments: &BTreeMap::from([("native".to_string(), "native".to_string())]),
+            without: &BTreeMap::new(),
+            not_run: None,
+            ended: true,
+        };
+        let check = format!("native {quantity}@last >= 2 x native {quantity}@first").parse().unwrap();
+        grade(&measured, &Claim { check, ..experiment.claims[0].clone() })
+    }
+
+    #[test]
+    fn the_ends_of_a_sweep_are_those_that_are_printed() {
+        let printed = "native requests@100 / native requests@4";
+        let found = between_ends("requests", &[1, 4, 100, 200]);
+        assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds));
+        assert!((found.seen[0].estimate / 25.0 - 1.0).abs() < 1e-3, "{:?}", found.seen);
+        assert_eq!((found.seen[0].what.as_str(), found.published[0].what.as_str()), (printed, printed));
+        // A size that ends earlier does not check the claim.
+        let found = between_ends("requests", &[1, 4, 10]);
+        let ClaimGrade::NotRun { not_run } = &found.grade else { panic!("{found:?}") };
+        assert_eq!(not_run, "native requests@100 was not measured at this size, which has 1, 4, 10");
+        assert_eq!(found.published[0].what, printed);
+        // Nothing of the other quantity is printed.
+        let found = between_ends("latency", &[1, 4, 10]);
+        assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds));
+        assert_eq!(found.seen[0].what, "native latency@last / native latency@first");
+        assert!(found.published.is_empty(), "{:?}", found.published);
     }
 
     #[test]
