@@ -2,7 +2,7 @@
 
 use crate::check::{Condition, Point, Relation, Term};
 use crate::study::{Claim, Experiment, Quantity};
-use crate::values::{Measured, Unavailable, number, statistic_of};
+use crate::values::{Measured, Unavailable, is_same_point, number, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::Better;
 use weigh_report::study::{CheckedRatio, ClaimGrade, ClaimReport, PublishedRatio};
@@ -131,9 +131,7 @@ fn printed_points<'a>(experiment: &'a Experiment, term: &Term) -> Vec<&'a str> {
 fn printed_point<'a>(experiment: &'a Experiment, term: &Term) -> Option<Option<&'a str>> {
     let Some(asked) = &term.point else { return Some(None) };
     let Point::At(point) = asked else { return None };
-    let same = |other: &str| number(other) == number(point) && number(point) < f64::MAX;
-    let mut points = printed_points(experiment, term).into_iter();
-    points.find(|other| *other == point.as_str() || same(other)).map(Some)
+    printed_points(experiment, term).into_iter().find(|other| is_same_point(other, point)).map(Some)
 }
 
 /// The number of statements of a condition that must all hold, each at one point.
@@ -288,7 +286,7 @@ fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Op
     let points = measured.points(quantity);
     let found = match asked {
         Point::At(point) => {
-            let is_it = |other: &&String| *other == point || number(other) == number(point);
+            let is_it = |other: &&String| is_same_point(other, point);
             points.iter().find(is_it).cloned().or_else(|| points.is_empty().then(|| point.clone()))
         }
         Point::First => points.first().cloned().or_else(|| Some(String::new())),
@@ -426,19 +424,18 @@ mod tests {
         assert!(of("felter-2014/fig-8", "saturates").0.is_empty());
     }
 
-    /// The claim that the ends of a sweep differ by a factor of two. What is measured is
-    /// proportional to the point.
-    fn between_ends(quantity: &str, points: &[u32]) -> ClaimReport {
+    /// What becomes of a check of a swept quantity, with these values measured at these points.
+    fn over_points(quantity: &str, points: &[(&str, f64)], check: &str) -> ClaimReport {
         let study = crate::read_study(Path::new("x.toml"), GOOD).unwrap();
         let experiment = study.experiment("table-1/build").unwrap();
         let asked = experiment.quantity(quantity).unwrap();
-        let comparison = |point: &u32| {
+        let comparison = |(at, (point, value)): (u32, &(&str, f64))| {
             let series = |environment: &str| {
-                let noise = |block: u32| 1.0 + 1e-4 * f64::from(block * (point + 1) % 7);
-                let values: Vec<f64> = (0..12).map(|block| f64::from(*point) * noise(block)).collect();
+                let noise = |block: u32| 1.0 + 1e-4 * f64::from(block * (at + 1) % 7);
+                let values: Vec<f64> = (0..12).map(|block| value * noise(block)).collect();
                 Series::of(environment, Observation::in_blocks(&values))
             };
-            let params = BTreeMap::from([("clients".to_string(), point.to_string())]);
+            let params = BTreeMap::from([("clients".to_string(), (*point).to_string())]);
             Comparison {
                 workload: format!("redis{{clients={point}}}"),
                 key: WorkloadKey { params, ..WorkloadKey::named("redis") },
@@ -451,7 +448,7 @@ mod tests {
                 series: vec![series("native"), series("docker")],
             }
         };
-        let comparisons: Vec<Comparison> = points.iter().map(comparison).collect();
+        let comparisons: Vec<Comparison> = (0..).zip(points).map(comparison).collect();
         let report = Report::new("", analyse(&comparisons, &Options::new("native")));
         let measured = Measured {
             experiment,
@@ -461,27 +458,41 @@ mod tests {
             not_run: None,
             ended: true,
         };
-        let check = format!("native {quantity}@last >= 2 x native {quantity}@first").parse().unwrap();
-        grade(&measured, &Claim { check, ..experiment.claims[0].clone() })
+        grade(&measured, &Claim { check: check.parse().unwrap(), ..experiment.claims[0].clone() })
+    }
+
+    /// The claim that the ends of a sweep differ by a factor of two, with as much measured at each
+    /// point as its number.
+    fn between_ends(quantity: &str, points: &[&str]) -> ClaimReport {
+        let points: Vec<(&str, f64)> = points.iter().map(|point| (*point, point.parse().unwrap())).collect();
+        let check = format!("native {quantity}@last >= 2 x native {quantity}@first");
+        over_points(quantity, &points, &check)
     }
 
     #[test]
     fn the_ends_of_a_sweep_are_those_that_are_printed() {
         let printed = "native requests@100 / native requests@4";
-        let found = between_ends("requests", &[1, 4, 100, 200]);
+        let found = between_ends("requests", &["1", "4", "100", "200"]);
         assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds));
         assert!((found.seen[0].estimate / 25.0 - 1.0).abs() < 1e-3, "{:?}", found.seen);
         assert_eq!((found.seen[0].what.as_str(), found.published[0].what.as_str()), (printed, printed));
         // A size that ends earlier does not check the claim.
-        let found = between_ends("requests", &[1, 4, 10]);
+        let found = between_ends("requests", &["1", "4", "10"]);
         let ClaimGrade::NotRun { not_run } = &found.grade else { panic!("{found:?}") };
         assert_eq!(not_run, "native requests@100 was not measured at this size, which has 1, 4, 10");
         assert_eq!(found.published[0].what, printed);
         // Nothing of the other quantity is printed.
-        let found = between_ends("latency", &[1, 4, 10]);
+        let found = between_ends("latency", &["1", "4", "10"]);
         assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds));
         assert_eq!(found.seen[0].what, "native latency@last / native latency@first");
         assert!(found.published.is_empty(), "{:?}", found.published);
+    }
+
+    #[test]
+    fn points_that_are_words_are_found_by_their_names() {
+        let points = [("off", 1.0), ("on", 10.0)];
+        let found = over_points("requests", &points, "native requests@on >= 2 x native requests@off");
+        assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds), "{:?}", found.seen);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use crate::overhead::PublishedOverhead;
 use crate::study::{
     self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, Study, View,
 };
-use crate::values::{Measured, Unavailable, Values, is_turned, number, statistic_name, statistic_of};
+use crate::values::{
+    Measured, Unavailable, Values, is_same_point, is_turned, number, statistic_name, statistic_of,
+};
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
 use weigh_report::study::{
@@ -257,7 +259,7 @@ impl ExperimentRun<'_> {
         let Some(sweep) = &quantity.sweep else { return vec![self.row(measured, view, quantity, None)] };
         let mut points = measured.points(quantity);
         for point in self.experiment.published_points(&quantity.id) {
-            if !points.iter().any(|other| number(other) == number(point)) {
+            if !points.iter().any(|other| is_same_point(other, point)) {
                 points.push(point.into());
             }
         }

@@ -303,12 +303,15 @@ pub(crate) fn number(text: &str) -> f64 {
         .unwrap_or(f64::MAX)
 }
 
+/// Whether two values of a parameter are the same number, however they are written, or the same
+/// word.
+pub(crate) fn is_same_point(one: &str, other: &str) -> bool {
+    one == other || number(one) == number(other) && number(one) < f64::MAX
+}
+
 fn is_of(cell: &Cell, measurand: &Measurand) -> bool {
     let same = |(key, value): (&String, &String)| {
-        cell.key
-            .params
-            .get(key)
-            .is_some_and(|has| has == value || number(has) == number(value) && number(value) < f64::MAX)
+        cell.key.params.get(key).is_some_and(|has| is_same_point(has, value))
     };
     cell.key.name == measurand.workload
         && cell.metric.name == measurand.metric
