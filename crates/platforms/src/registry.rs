@@ -1,6 +1,6 @@
 //! The platforms by name, and environment strings checked against them.
 
-use crate::{ALL, Availability, Host, KeySpec, Platform, Values};
+use crate::{ALL, Availability, Host, KeySpec, Platform, PlatformError, Values};
 use std::path::Path;
 use std::sync::Mutex;
 use weigh_host::ledger::{PlatformUndo, UndoError, UndoOutcome};
@@ -180,11 +180,32 @@ impl PlatformUndo for Undoers {
             setting::undo(what, detail)
         } else {
             let unknown = || format!("this version of weighbridge has no platform {platform}");
-            let platform = find(platform).ok_or_else(|| UndoError::Platform(unknown().into()))?;
-            platform.undo(what, id, detail).map(|()| UndoOutcome::Restored)
+            let found = find(platform).ok_or_else(|| UndoError::Platform(unknown().into()))?;
+            match has_own_name(platform, what, id) {
+                true => found.undo(what, id, detail).map(|()| UndoOutcome::Restored),
+                false => Err(PlatformError::foreign(what, id)),
+            }
         };
         undone.map_err(|error| UndoError::Platform(crate::with_causes(&error).into()))
     }
+}
+
+/// Whether the ledger entry of a platform names something by a name that only weighbridge gives.
+fn has_own_name(platform: &str, what: &str, id: &str) -> bool {
+    let name = match (platform, what) {
+        ("podman", "store") | ("ssh", _) => id.rsplit('/').next().unwrap_or_default(),
+        // This monitor takes no name. The path of its socket goes through the machine's directory.
+        ("cloud-hypervisor", _) => id.trim_start_matches("../").split('/').next().unwrap_or_default(),
+        _ => id,
+    };
+    let prefix = match (platform, what) {
+        // The names of links have little room.
+        (_, "link") | ("podman", "network") => "wb",
+        (_, "image") => "weighbridge/",
+        _ => "weighbridge-",
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    name.strip_prefix(prefix).is_some_and(|rest| rest.chars().all(plain))
 }
 
 #[cfg(test)]
@@ -271,6 +292,75 @@ mod tests {
     fn fakes_are_never_among_the_defaults() {
         assert!(find("null").is_some());
         assert!(defaults().all(|platform| platform.name() != "null"));
+    }
+
+    /// A ledger may be damaged, or somebody else's work.
+    #[test]
+    fn nothing_of_others_is_undone_whatever_a_ledger_says() {
+        let detail = serde_json::json!({
+            "socket": "/nowhere", "address": "/nowhere", "namespace": "kube-system", "snapshotter": "native",
+            "directory": "/nowhere", "state": "/nowhere", "subnet": "10.204.0.0/24", "uri": "qemu:///nowhere",
+            "context": "a", "kubeconfig": null, "host": "x",
+        });
+        let foreign = [
+            ("containerd", &["container", "namespace"][..]),
+            ("docker", &["container", "image", "network", "volume"]),
+            ("podman", &["container", "network", "store"]),
+            ("runc", &["container"]),
+            ("lxc", &["link"]),
+            ("incus", &["link"]),
+            ("qemu", &["machine"]),
+            ("firecracker", &["machine"]),
+            ("cloud-hypervisor", &["machine"]),
+            ("libvirt", &["domain"]),
+            ("pod", &["pod", "namespace", "fleet"]),
+            ("ssh", &["directory", "fleet"]),
+        ];
+        for (platform, whats) in foreign {
+            for what in whats {
+                for id in ["", "no-such-thing", "--all", "/no/such/thing"] {
+                    let said = Undoers.undo(platform, what, id, &detail).map_err(|error| error.to_string());
+                    let is_refused = matches!(&said, Err(why) if why.contains("a name of weighbridge's"));
+                    assert!(is_refused, "{platform}: {what} `{id}`: {said:?}");
+                }
+            }
+        }
+        for (platform, what, id) in [
+            ("docker", "container", "weighbridge-x?force=1"),
+            ("docker", "image", "debian:latest"),
+            ("docker", "image", "weighbridge/../containers/x"),
+            ("docker", "network", "wbridge"),
+            ("lxc", "link", "eth0"),
+            ("lxc", "link", "wb/../eth0"),
+            ("pod", "pod", "weighbridge-x,etcd"),
+            ("podman", "store", "/var/lib/weighbridge-engine-x/.."),
+            ("runc", "container", "weighbridge-x/../y"),
+            ("ssh", "directory", "/tmp/weighbridge-x/.."),
+            ("ssh", "directory", "/tmp/weighbridge-x/"),
+        ] {
+            assert!(!has_own_name(platform, what, id), "{platform}: {what} `{id}`");
+        }
+    }
+
+    /// The names that platforms give, of a run whose name has all characters that it may have.
+    #[test]
+    fn names_of_weighbridge_are_undone() {
+        for (platform, what, id) in [
+            ("containerd", "namespace", "weighbridge-20261126T140000Z-a_b..c"),
+            ("docker", "container", "weighbridge-20261126T140000Z-a_b..c-7"),
+            ("docker", "image", "weighbridge/20261126t140000z-a-b-c:root-0123456789ab"),
+            ("docker", "network", "weighbridge-20261126T140000Z-a_b..c"),
+            ("podman", "network", "wbp0123456789"),
+            ("podman", "store", "/var/my state/weighbridge-engine-20261126T140000Z-a_b..c-01234567"),
+            ("lxd", "link", "wbl0123456789ab"),
+            ("firecracker", "machine", "weighbridge-0123456789abcdef-7"),
+            ("cloud-hypervisor", "machine", "../weighbridge-0123456789abcdef-7/api"),
+            ("pod", "fleet", "weighbridge-fleet-20261126t140000z-1f-0"),
+            ("ssh", "directory", "/my $HOME/weighbridge-20261126T140000Z-a_b..c-012345"),
+            ("ssh", "fleet", "/tmp/weighbridge-fleet-20261126T140000Z-1f-0"),
+        ] {
+            assert!(has_own_name(platform, what, id), "{platform}: {what} `{id}`");
+        }
     }
 
     #[test]
