@@ -157,7 +157,9 @@ impl Platform for Containerd {
 
     fn undo(&self, what: &str, id: &str, detail: &Value) -> Result<()> {
         let client = Client::of_detail(detail).ok_or_else(|| {
-            PlatformError::StillThere(format!("the ledger does not say which containerd has the {what} {id}"))
+            PlatformError::StillThere(format!(
+                "the ledger does not say which containerd has the {what} {id}, or names a namespace of somebody else"
+            ))
         });
         match what {
             "container" => guest::undo(id, detail, &client?),
@@ -279,9 +281,15 @@ mod tests {
     fn undoing_needs_to_know_the_daemon() {
         let unknown = Containerd.undo("container", "x", &json!({})).unwrap_err().to_string();
         assert!(unknown.contains("which containerd"), "{unknown}");
-        let detail =
-            json!({"address": "/nowhere/containerd.sock", "namespace": "n", "snapshotter": "native"});
-        let error = Containerd.undo("namespace", "n", &detail).unwrap_err().to_string();
+        let undo = |namespace: &str| {
+            let detail = json!({
+                "address": "/nowhere/containerd.sock", "namespace": namespace, "snapshotter": "native",
+            });
+            Containerd.undo("namespace", "weighbridge-n", &detail).unwrap_err().to_string()
+        };
+        let error = undo("weighbridge-n");
         assert!(error.contains("/nowhere/containerd.sock"), "{error}");
+        let error = undo("k8s.io");
+        assert!(error.contains("a namespace of somebody else"), "{error}");
     }
 }

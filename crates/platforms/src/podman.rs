@@ -243,9 +243,21 @@ mod tests {
 
     #[test]
     fn undoing_needs_to_know_the_store() {
-        assert!(
-            Podman.undo("container", "x", &serde_json::json!({})).unwrap_err().to_string().contains("where")
-        );
+        let undo = |detail: Value| {
+            Podman.undo("container", "weighbridge-x", &detail).map_err(|error| error.to_string())
+        };
+        let is_refused = |detail| undo(detail).is_err_and(|error| error.contains("does not say where"));
+        assert!(is_refused(serde_json::json!({})));
+        assert!(is_refused(serde_json::json!({"directory": "/nowhere"})), "Podman reads settings there");
+        let base = tempfile::tempdir().unwrap();
+        let store = base.path().join("weighbridge-engine-x");
+        std::fs::create_dir(&store).unwrap();
+        let detail = serde_json::json!({"directory": store});
+        assert_eq!(undo(detail.clone()), Ok(()));
+        if weigh_host::facts::is_root() {
+            std::os::unix::fs::chown(&store, Some(65534), Some(65534)).unwrap();
+            assert!(is_refused(detail), "another user may write it");
+        }
         assert!(Podman.undo("pod", "x", &serde_json::json!({})).is_err());
     }
 }

@@ -63,13 +63,13 @@ impl Client {
     }
 
     /// Returns the client that a ledger entry describes, with the installed program: none is ever
-    /// taken from a ledger.
+    /// taken from a ledger. `None` if its namespace is not one of weighbridge's.
     pub(super) fn of_detail(detail: &Value) -> Option<Self> {
         let text = |key: &str| detail.get(key)?.as_str().map(str::to_string);
         Some(Self {
             binary: "ctr".into(),
             address: text("address")?.into(),
-            namespace: text("namespace")?,
+            namespace: text("namespace").filter(|name| name.starts_with("weighbridge-"))?,
             snapshotter: text("snapshotter")?,
         })
     }

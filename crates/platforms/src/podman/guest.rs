@@ -221,7 +221,9 @@ impl Backend for PodmanContainer {
 /// Why it is still there.
 pub(super) fn undo(name: &str, detail: &Value) -> Result<()> {
     let store = Store::of_detail(detail).ok_or_else(|| {
-        PlatformError::StillThere(format!("the ledger does not say where the container {name} is"))
+        PlatformError::StillThere(format!(
+            "the ledger does not say where the container {name} is, or names a directory that is not weighbridge's own"
+        ))
     })?;
     let hierarchy = Hierarchy::detect();
     let groups: Vec<&Path> = detail

@@ -65,10 +65,11 @@ impl Store {
     }
 
     /// The store that a ledger entry names, for the programs that are installed: none is ever taken
-    /// from a ledger.
+    /// from a ledger, nor from a directory that another user may write.
     pub(super) fn of_detail(detail: &Value) -> Option<Self> {
         let directory = PathBuf::from(detail.get("directory")?.as_str()?);
-        Some(Self { binary: "podman".into(), runtime: "runc".into(), directory })
+        let is_trusted = is_named(&directory) && private::check(&directory).is_ok();
+        is_trusted.then(|| Self { binary: "podman".into(), runtime: "runc".into(), directory })
     }
 
     /// What a ledger entry holds to find the store again.
@@ -215,6 +216,11 @@ impl Store {
     }
 }
 
+/// Whether a directory has the name of a store.
+fn is_named(directory: &Path) -> bool {
+    directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN_STORE))
+}
+
 /// Unmounts what is mounted below a store.
 ///
 /// # Errors
@@ -222,8 +228,7 @@ impl Store {
 pub(super) fn undo(directory: &str, detail: &Value) -> Result<()> {
     let state = detail.get("state").and_then(Value::as_str).map(Path::new);
     let directory = Path::new(directory);
-    let is_ours = directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN_STORE))
-        && state.is_none_or(|state| state.to_string_lossy().starts_with(STATE));
+    let is_ours = is_named(directory) && state.is_none_or(|state| state.to_string_lossy().starts_with(STATE));
     if !is_ours {
         let what = format!("{} is not a store of weighbridge's", directory.display());
         return Err(PlatformError::StillThere(what));
