@@ -183,7 +183,7 @@ impl DataDiskSpec {
             return Ok(DataDisk { path: device.clone(), format: Format::Raw, bytes, whole, source });
         }
         let pool = self.pool(host)?;
-        let file = pool.join(format!("guest-{instance}"));
+        let file = pool.join(format!("{TAKEN}{instance}"));
         let free = fs::read_dir(&pool).into_iter().flatten().flatten().map(|entry| entry.path());
         let is_free = |path: &PathBuf| {
             path.extension().is_none()
@@ -217,7 +217,7 @@ impl DataDiskSpec {
     /// The directory for all disks like this one.
     fn pool(&self, host: &Host) -> Result<PathBuf> {
         let pool =
-            host.work.join(format!("disks-{}-{}{}", self.format().as_str(), self.bytes, self.suffix()));
+            host.work.join(format!("{POOL}{}-{}{}", self.format().as_str(), self.bytes, self.suffix()));
         fs::create_dir_all(&pool).map_err(PlatformError::at("make", &pool))?;
         Ok(pool)
     }
@@ -266,8 +266,19 @@ impl DataDiskSpec {
     }
 }
 
-/// Prefix of the names of disks that no guest has.
+/// Prefixes of the names of disks that no guest has, and of those that a guest has.
 const FREE: &str = "free-";
+const TAKEN: &str = "guest-";
+/// Prefix of the names of the directories that disks are in.
+const POOL: &str = "disks-";
+
+/// Whether a file has the name of a guest's disk.
+pub(super) fn is_disk(file: &Path) -> bool {
+    let begins = |path: &Path, prefix: &str| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+    };
+    begins(file, TAKEN) && file.parent().is_some_and(|pool| begins(pool, POOL))
+}
 
 /// A guest's disk. Dropping it without giving it back removes it.
 #[derive(Debug)]

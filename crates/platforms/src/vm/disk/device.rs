@@ -2,6 +2,7 @@
 //! the run.
 
 use super::PLATFORM;
+use super::data::is_disk;
 use crate::guest::platform_change;
 use crate::{Host, PlatformError, Result};
 use serde_json::json;
@@ -170,7 +171,8 @@ fn undo_loop(file: &Path) -> Result<()> {
 /// The device still exists, or this module never makes such a change.
 pub(crate) fn undo(what: &str, id: &str) -> Result<()> {
     match what {
-        LOOP => undo_loop(Path::new(id)),
+        LOOP if is_disk(Path::new(id)) => undo_loop(Path::new(id)),
+        LOOP => Err(PlatformError::foreign(what, id)),
         other => Err(PlatformError::never_made(PLATFORM, other)),
     }
 }

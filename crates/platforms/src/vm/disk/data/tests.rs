@@ -147,6 +147,15 @@ fn a_loop_device_comes_and_goes_with_its_guest() {
     assert_eq!(bench.host.ledger.standing(), []);
 }
 
+#[test]
+fn loop_devices_of_others_are_left_alone() {
+    for file in ["/srv/no-such-image", "/var/lib/disks-x/no-such-image", "/srv/guest-1", "guest-1", ""] {
+        let error = undo("loop device", file).unwrap_err().to_string();
+        assert!(error.contains("does not have a name of weighbridge's"), "{file}: {error}");
+    }
+    undo("loop device", "/no/such/work/disks-raw-1048576-ext4/guest-7").unwrap();
+}
+
 /// A user's device that is in use is refused, and only one guest has it at a time.
 #[test]
 fn a_device_in_use_is_refused() {
