@@ -16,17 +16,23 @@ pub fn undo(what: &str, id: &str, detail: &Value) -> Result<UndoOutcome> {
         "link" => link(id)?,
         "table" => table(id)?,
         "rule" => firewall::undo(id, detail)?,
-        "forwarding" => return nat::stop_forwarding(id, detail),
+        "forwarding" => return own_link(id).and_then(|()| nat::stop_forwarding(id, detail)),
         _ => return Err(NetworkError::Foreign(format!("the {what} {id}"))),
     }
     Ok(UndoOutcome::Restored)
 }
 
+/// Checks that a link has one of weighbridge's names.
+fn own_link(name: &str) -> Result<()> {
+    match name.starts_with("wb") {
+        true => Ok(()),
+        false => Err(NetworkError::Foreign(format!("the interface {name}"))),
+    }
+}
+
 /// Deletes a link; its other end, addresses and routes go with it.
 fn link(name: &str) -> Result<()> {
-    if !name.starts_with("wb") {
-        return Err(NetworkError::Foreign(format!("the interface {name}")));
-    }
+    own_link(name)?;
     match tool("ip", &["link", "delete", "dev", name]).run_ok() {
         Err(error) if link_exists(name).unwrap_or(true) => Err(error.into()),
         _ => Ok(()),
@@ -41,4 +47,21 @@ fn table(name: &str) -> Result<()> {
     }
     // Added first, so that deleting a missing table is no error.
     nft(&format!("add table ip {name}\ndelete table ip {name}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_others_is_undone_whatever_a_ledger_says() {
+        let earlier = serde_json::json!({"boot": "an earlier one", "idle": []});
+        for what in ["link", "table", "rule", "forwarding", "bridge"] {
+            for id in ["", "no-such-thing", "weighbridge-x; flush ruleset"] {
+                let undone = undo(what, id, &earlier);
+                assert!(matches!(undone, Err(NetworkError::Foreign(_))), "{what} `{id}`: {undone:?}");
+            }
+        }
+        assert_eq!(undo("forwarding", "wb01234567n", &earlier).unwrap(), UndoOutcome::Restored);
+    }
 }
