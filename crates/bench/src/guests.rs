@@ -22,7 +22,7 @@ pub fn with_host(run: &str, image: &ImageSpec, work: impl FnOnce(&Host, &Arc<Roo
 }
 
 fn prepare(ledger: &Ledger, run: &str, image: &ImageSpec, scratch: &Path) -> Fallible<(Host, Arc<Root>)> {
-    let work = scratch.join("work");
+    let work = scratch.join("weighbridge-work");
     ledger.record(Change::Directory { path: work.clone() })?;
     std::fs::create_dir_all(work.join("logs"))?;
     let programs = Programs {

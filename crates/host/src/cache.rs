@@ -15,6 +15,7 @@
 
 use crate::ledger::{Change, Ledger, LedgerError, remove_tree};
 use crate::private::{self, UnsafePath};
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -224,6 +225,12 @@ fn staging<E: std::error::Error>(path: &Path, ledger: &Ledger) -> Result<PathBuf
         }
     }
     Ok(with_suffix(path, &format!("{MADE_BY}{}{STAGING}", ledger.run())))
+}
+
+/// Whether this is the name of a staging directory.
+pub(crate) fn is_staging(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.contains(MADE_BY) && name.ends_with(STAGING)
 }
 
 /// Takes the lock of an entry, held until the file is dropped. The empty file is not removed:

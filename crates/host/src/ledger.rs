@@ -9,7 +9,8 @@
 //! sweep skips every ledger that it cannot lock.
 //!
 //! A sweep carries out as root what a ledger says. So no other user may own or write the directory
-//! or any directory above it ([`crate::private`]), and nothing in a ledger is ever executed.
+//! or any directory above it ([`crate::private`]), nothing in a ledger is ever executed, and what
+//! it names has to be weighbridge's own.
 
 mod change;
 mod file;
@@ -202,7 +203,7 @@ impl Ledger {
     pub fn record_all(&self, changes: Vec<Change>) -> Result<Vec<EntryId>, LedgerError> {
         for change in &changes {
             change
-                .check()
+                .check(self.0.state.path())
                 .map_err(|source| LedgerError::Refused { change: Box::new(change.clone()), source })?;
         }
         let mut guard = self.lock();
@@ -229,7 +230,7 @@ impl Ledger {
         let standing = self.lock().as_ref().and_then(|open| open.standing.iter().find(is_wanted).cloned());
         let Some((_, change)) = standing else { return Ok(()) };
         // The lock is not held here: a platform may be slow, and may itself use the ledger.
-        match change.undo(platforms, true) {
+        match change.undo(self.0.state.path(), platforms, true) {
             Ok(undone) => self.note(change, undone),
             Err(error) => return Err(LedgerError::Undo(vec![(change, error)])),
         }
@@ -277,7 +278,7 @@ impl Ledger {
         };
         let mut failed = Vec::new();
         for (id, change) in left {
-            match change.undo(platforms, true) {
+            match change.undo(self.0.state.path(), platforms, true) {
                 // If the line cannot be written (a full disk) and we die before the end, the undo
                 // is only repeated.
                 Ok(undone) => {

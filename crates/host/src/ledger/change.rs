@@ -1,14 +1,17 @@
 //! A change to the host and how it is undone.
 
 use super::tree;
+use crate::cache;
 use crate::cgroup::{CgroupError, Hierarchy};
 use crate::process;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -39,17 +42,17 @@ pub enum Change {
     /// A directory; the whole tree below it belongs to weighbridge. Undone by removing it, never
     /// across a mount.
     Directory {
-        /// Absolute. When it is recorded it must not exist, or be empty.
+        /// One of weighbridge's own. When it is recorded it must not exist, or be empty.
         path: PathBuf,
     },
     /// A file. Undone by removing it.
     File {
-        /// Absolute. It must not exist when it is recorded.
+        /// One of weighbridge's own. It must not exist when it is recorded.
         path: PathBuf,
     },
     /// A mount. Undone by unmounting it.
     Mount {
-        /// Absolute. Nothing may be mounted there when it is recorded.
+        /// One of weighbridge's own. Nothing may be mounted there when it is recorded.
         target: PathBuf,
     },
     /// A control group, in every hierarchy. Undone by killing its processes and removing it, and
@@ -184,11 +187,12 @@ impl Change {
         Some(Self::Process { pid, start_ticks: process::start_ticks(pid)? })
     }
 
-    /// Checks that undoing the change later cannot touch what does not belong to weighbridge.
-    pub(super) fn check(&self) -> Result<(), UndoError> {
+    /// Checks that undoing the change later cannot touch what does not belong to weighbridge, whose
+    /// state directory is `state`.
+    pub(super) fn check(&self, state: &Path) -> Result<(), UndoError> {
         match self {
             Self::Directory { path } => {
-                plain_absolute(path)?;
+                own_path(path, state)?;
                 match std::fs::symlink_metadata(path) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                     Ok(existing) if !existing.is_dir() => {
@@ -202,7 +206,7 @@ impl Change {
                 }
             }
             Self::File { path } => {
-                plain_absolute(path)?;
+                own_path(path, state)?;
                 match std::fs::symlink_metadata(path) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                     Err(error) => Err(UndoError::io("look at", path)(error)),
@@ -210,7 +214,7 @@ impl Change {
                 }
             }
             Self::Mount { target } => {
-                plain_absolute(target)?;
+                own_path(target, state)?;
                 match is_mount_point(target) {
                     true => Err(UndoError::Exists("something is mounted there")),
                     false => Ok(()),
@@ -218,36 +222,40 @@ impl Change {
             }
             Self::Cgroup { path } => Ok(crate::cgroup::check_relative(path).map_err(Box::new)?),
             Self::SubtreeControl { file, .. } => check_subtree_control(file),
-            Self::Process { pid: 0 | 1, .. } => Err(UndoError::Foreign("weighbridge did not start it")),
-            Self::Process { .. } | Self::Platform { .. } => Ok(()),
+            Self::Process { pid, .. } => check_process(*pid),
+            Self::Platform { .. } => Ok(()),
         }
     }
 
     /// Undoes the change, if it was made. `this_boot` says whether it was certainly recorded since
     /// the host booted. Processes and settings of an earlier boot are left alone: they no longer
-    /// exist, or somebody else has set them since.
+    /// exist, or somebody else has set them since. As in [`Self::check`], whatever a ledger says,
+    /// nothing is touched that does not belong to weighbridge.
     pub(super) fn undo(
         &self,
+        state: &Path,
         platforms: &dyn PlatformUndo,
         this_boot: bool,
     ) -> Result<UndoOutcome, UndoError> {
         match self {
-            Self::Directory { path } => plain_absolute(path).and_then(|()| tree::remove(path)),
+            Self::Directory { path } => own_path(path, state).and_then(|()| tree::remove(path)),
             Self::File { path } => {
-                plain_absolute(path)?;
+                own_path(path, state)?;
                 match weigh_disk::remove_file(path) {
                     Err(error) if !is_absent(&error) => Err(UndoError::io("remove", path)(error)),
                     _ => tree::sync_removal(path),
                 }
             }
-            Self::Mount { target } => plain_absolute(target).and_then(|()| undo_mount(target)),
+            Self::Mount { target } => own_path(target, state).and_then(|()| undo_mount(target)),
             Self::Cgroup { path } => crate::cgroup::check_relative(path)
                 .and_then(|()| Hierarchy::detect().remove_tree(path))
                 .map_err(|error| Box::new(error).into()),
             Self::SubtreeControl { file, added } if this_boot => {
                 return check_subtree_control(file).and_then(|()| undo_subtree_control(file, added));
             }
-            Self::Process { pid, start_ticks } if this_boot => undo_process(*pid, *start_ticks),
+            Self::Process { pid, start_ticks } if this_boot => {
+                check_process(*pid).and_then(|()| undo_process(*pid, *start_ticks))
+            }
             Self::SubtreeControl { .. } | Self::Process { .. } => Ok(()),
             Self::Platform { platform, what, id, detail } => {
                 return platforms.undo(platform, what, id, detail);
@@ -261,6 +269,29 @@ impl Change {
 fn plain_absolute(path: &Path) -> Result<(), UndoError> {
     let plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
     if path.is_absolute() && plain && path.parent().is_some() { Ok(()) } else { Err(UndoError::NotPlainPath) }
+}
+
+/// Checks that a path is a plain absolute one that only weighbridge uses: below its state
+/// directory, or with one of its names.
+fn own_path(path: &Path, state: &Path) -> Result<(), UndoError> {
+    plain_absolute(path)?;
+    let is_name =
+        |part: &OsStr| part.as_encoded_bytes().starts_with(b"weighbridge-") || cache::is_staging(part);
+    // A link may lead to the state directory, so that it has several paths.
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let is_state =
+        |above: &Path| above == state || identity(above).is_some_and(|it| identity(state) == Some(it));
+    if path.iter().any(is_name) || path.ancestors().skip(1).any(is_state) {
+        return Ok(());
+    }
+    Err(UndoError::Foreign("it is not in the state directory, nor does it have a name of weighbridge's"))
+}
+
+fn check_process(pid: u32) -> Result<(), UndoError> {
+    match pid {
+        0 | 1 => Err(UndoError::Foreign("weighbridge did not start it")),
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn is_absent(error: &io::Error) -> bool {

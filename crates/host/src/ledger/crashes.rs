@@ -74,7 +74,7 @@ fn recorded_changes_can_be_read_whatever_fails() {
 fn undone_changes_do_not_come_back() {
     for seed in 0..32 {
         let (_disk, machine, state) = machine(seed);
-        let tree = state.path().parent().unwrap().join("tree");
+        let tree = state.path().parent().unwrap().join("weighbridge-tree");
         run(&machine, || {
             let ledger = Ledger::create(&state, "run").unwrap();
             let entry = ledger.record(directory(&tree)).unwrap();

@@ -48,7 +48,7 @@ pub fn sweep(state: &StateDirectory, platforms: &dyn PlatformUndo) -> Result<Swe
             opened => opened,
         };
         let swept = match swept {
-            Ok(file) => sweep_one(&path, file, platforms, &mut result),
+            Ok(file) => sweep_one(state, &path, file, platforms, &mut result),
             Err(Opened::Held | Opened::LockableByOthers) => {
                 result.live.push(run);
                 continue;
@@ -113,6 +113,7 @@ fn write_new(path: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 fn sweep_one(
+    state: &StateDirectory,
     path: &Path,
     mut file: File,
     platforms: &dyn PlatformUndo,
@@ -132,7 +133,7 @@ fn sweep_one(
     file.seek(SeekFrom::End(0))?;
     let mut failed = Vec::new();
     for (id, change) in std::mem::take(&mut contents.standing).into_iter().rev() {
-        match change.undo(platforms, contents.this_boot) {
+        match change.undo(state.path(), platforms, contents.this_boot) {
             Ok(undone) => {
                 let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
                 line.push(b'\n');

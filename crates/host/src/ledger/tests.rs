@@ -78,11 +78,11 @@ fn abandon(ledger: Ledger) {
 #[test]
 fn a_closed_ledger_leaves_nothing() {
     let (base, state, ledger) = begun();
-    let directory = base.path().join("d");
+    let directory = base.path().join("weighbridge-d");
     ledger.record(Change::Directory { path: directory.clone() }).unwrap();
     fs::create_dir_all(directory.join("deep/er")).unwrap();
     fs::write(directory.join("deep/file"), "x").unwrap();
-    let file = base.path().join("f");
+    let file = base.path().join("weighbridge-f");
     let entry = ledger.record(Change::File { path: file.clone() }).unwrap();
     fs::write(&file, "x").unwrap();
     ledger.undo(entry, &NoPlatforms).unwrap();
@@ -336,7 +336,7 @@ fn settings_of_an_earlier_boot_are_not_set_back() {
     let change = Change::SubtreeControl { file: file.clone(), added: vec!["cpu".into()] };
     for (this_boot, then) in [(false, "cpu memory"), (true, "-cpu")] {
         fs::write(&file, "cpu memory").unwrap();
-        assert_eq!(change.undo(&NoPlatforms, this_boot).unwrap(), UndoOutcome::Restored);
+        assert_eq!(change.undo(base.path(), &NoPlatforms, this_boot).unwrap(), UndoOutcome::Restored);
         assert_eq!(fs::read_to_string(&file).unwrap(), then, "this boot: {this_boot}");
     }
 }
@@ -355,11 +355,11 @@ fn controllers_by_which_others_have_set_limits_stay_on() {
     fs::write(slice.join("memory.max"), "4096\n").unwrap();
     let change = Change::SubtreeControl { file: file.clone(), added: vec!["cpu".into()] };
     fs::write(&file, "cpu memory").unwrap();
-    assert_eq!(change.undo(&NoPlatforms, true).unwrap(), UndoOutcome::Restored);
+    assert_eq!(change.undo(base.path(), &NoPlatforms, true).unwrap(), UndoOutcome::Restored);
     assert_eq!(fs::read_to_string(&file).unwrap(), "-cpu");
     fs::write(&file, "cpu memory").unwrap();
     fs::write(slice.join("cpu.max"), "20000 100000\n").unwrap();
-    let UndoOutcome::Left(reason) = change.undo(&NoPlatforms, true).unwrap() else {
+    let UndoOutcome::Left(reason) = change.undo(base.path(), &NoPlatforms, true).unwrap() else {
         panic!("it is taken away")
     };
     assert!(reason.contains("user.slice/cpu.max limits another group by cpu"), "{reason}");
@@ -370,7 +370,7 @@ fn controllers_by_which_others_have_set_limits_stay_on() {
 #[test]
 fn trees_of_any_depth_are_removed() {
     let (base, _state, ledger) = begun();
-    let ours = base.path().join("ours");
+    let ours = base.path().join("weighbridge-ours");
     ledger.record(Change::Directory { path: ours.clone() }).unwrap();
     fs::create_dir(&ours).unwrap();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
@@ -404,17 +404,20 @@ fn a_newer_format_is_left_alone() {
 #[test]
 fn changes_that_are_not_safe_to_undo_are_refused() {
     let (base, _, ledger) = begun();
-    let full = precious(&base, "full");
-    let link = base.path().join("link");
+    let full = precious(&base, "weighbridge-full");
+    let link = base.path().join("weighbridge-link");
     symlink(&full, &link).unwrap();
     let refused = [
         Change::Directory { path: full.clone() },
         Change::Directory { path: link.clone() },
         Change::Directory { path: "/".into() },
         Change::Directory { path: "relative".into() },
-        Change::Directory { path: base.path().join("new/../full") },
+        Change::Directory { path: base.path().join("new/../weighbridge-full") },
         Change::File { path: full.join("precious") },
         Change::Mount { target: "/proc".into() },
+        Change::Directory { path: base.path().join("new") },
+        Change::File { path: base.path().join("new") },
+        Change::Mount { target: base.path().join("new") },
         Change::Cgroup { path: "user.slice".into() },
         Change::Cgroup { path: "weighbridge-x/../..".into() },
         Change::SubtreeControl { file: "/etc/passwd".into(), added: vec![] },
@@ -423,11 +426,46 @@ fn changes_that_are_not_safe_to_undo_are_refused() {
     for change in refused {
         assert!(matches!(ledger.record(change.clone()), Err(LedgerError::Refused { .. })), "{change}");
     }
-    let empty = base.path().join("empty");
+    let empty = base.path().join("weighbridge-empty");
     fs::create_dir(&empty).unwrap();
     ledger.record(Change::Directory { path: empty }).unwrap();
     ledger.close(&NoPlatforms).unwrap();
     assert!(full.join("precious").exists());
+}
+
+/// A ledger may be damaged, or somebody else's work.
+#[test]
+fn nothing_of_others_is_undone_whatever_a_ledger_says() {
+    let (base, state, ledger) = begun();
+    // Another path of the state directory, as in the environment of another process.
+    let link = base.path().join("link");
+    symlink(state.path(), &link).unwrap();
+    let ours = [state.path().join("work-run"), link.join("other"), base.path().join("cache/k.by-run.new")];
+    for path in &ours {
+        ledger.record(Change::Directory { path: path.clone() }).unwrap();
+        fs::create_dir_all(path).unwrap();
+    }
+    let path = ledger.path().to_path_buf();
+    abandon(ledger);
+    let theirs = precious(&base, "theirs");
+    let foreign = [
+        Change::Directory { path: theirs.clone() },
+        Change::File { path: theirs.join("precious") },
+        Change::Mount { target: theirs.clone() },
+        Change::Cgroup { path: "user.slice".into() },
+        Change::Process { pid: 1, start_ticks: 0 },
+    ];
+    let mut text = fs::read_to_string(&path).unwrap();
+    for (entry, change) in (3..).zip(&foreign) {
+        text += &serde_json::to_string(&Line::Change { entry, change: change.clone() }).unwrap();
+        text.push('\n');
+    }
+    fs::write(&path, text).unwrap();
+    let sweep = sweep_dead(&state, &NoPlatforms).unwrap();
+    let mut refused: Vec<Change> = sweep.failed.iter().map(|(change, _)| change.clone()).collect();
+    refused.reverse();
+    assert_eq!((refused.as_slice(), sweep.undone.len()), (&foreign[..], 3), "{sweep:?}");
+    assert!(theirs.join("precious").exists() && !ours.iter().any(|path| path.exists()));
 }
 
 /// A guest's root may set attributes that forbid removing a file even to the host's root.
@@ -438,7 +476,7 @@ fn trees_with_immutable_files_are_removed() {
     const TEST: &str = "trees_with_immutable_files_are_removed";
     let Some(()) = as_root(TEST) else { return };
     let (base, _state, ledger) = begun();
-    let ours = base.path().join("ours");
+    let ours = base.path().join("weighbridge-ours");
     ledger.record(Change::Directory { path: ours.clone() }).unwrap();
     for directory in ["shut/below", "grows"] {
         fs::create_dir_all(ours.join(directory)).unwrap();
@@ -473,13 +511,13 @@ fn removing_a_directory_follows_no_link() {
     let (base, state) = state();
     let outside = precious(&base, "outside");
     let ledger = Ledger::create(&state, "run").unwrap();
-    let ours = base.path().join("ours");
+    let ours = base.path().join("weighbridge-ours");
     ledger.record(Change::Directory { path: ours.clone() }).unwrap();
     fs::create_dir(&ours).unwrap();
     symlink(&outside, ours.join("link")).unwrap();
     symlink("/nowhere", ours.join("dangling")).unwrap();
     // The recorded place itself becomes a link to something else.
-    let swapped = base.path().join("swapped");
+    let swapped = base.path().join("weighbridge-swapped");
     ledger.record(Change::Directory { path: swapped.clone() }).unwrap();
     symlink(&outside, &swapped).unwrap();
     let Err(LedgerError::Undo(failed)) = ledger.close(&NoPlatforms) else {
@@ -505,7 +543,7 @@ fn mounts_are_undone_and_never_crossed() {
     let Some(()) = as_root("mounts_are_undone_and_never_crossed") else { return };
     let (base, _, ledger) = begun();
     let outside = precious(&base, "outside");
-    let ours = base.path().join("ours");
+    let ours = base.path().join("weighbridge-ours");
     let directory = ledger.record(Change::Directory { path: ours.clone() }).unwrap();
     let target = ours.join("a/target");
     let mount = ledger.record(Change::Mount { target: target.clone() }).unwrap();
@@ -589,7 +627,7 @@ fn child_that_changes_things() {
         }
         done += 1;
     };
-    let work = state.path().parent().unwrap().join("work");
+    let work = state.path().parent().unwrap().join("weighbridge-work");
     reached();
     ledger.record(Change::Directory { path: work.clone() }).unwrap();
     reached();
@@ -644,7 +682,7 @@ fn killed_at_any_point_everything_is_swept() {
         assert!(crate::process::wait_end(&handle, Duration::from_secs(5)));
         let result = sweep_dead(&state, &NoPlatforms).unwrap();
         assert!(result.failed.is_empty() && result.live.is_empty(), "at {stop}: {result:?}");
-        assert!(!base.path().join("work").exists(), "at {stop} the directory is left");
+        assert!(!base.path().join("weighbridge-work").exists(), "at {stop} the directory is left");
         assert!(!state.path().exists(), "at {stop} the state directory is left");
         if let Ok(pid) = fs::read_to_string(base.path().join("pid")) {
             let pid: u32 = pid.parse().unwrap();

@@ -111,7 +111,7 @@ impl World {
     }
 
     fn host(&self) -> PathBuf {
-        self.root.join("host")
+        self.root.join("weighbridge-host")
     }
 
     fn require(&self, is_so: bool, otherwise: impl FnOnce() -> String) {

@@ -19,7 +19,7 @@ impl Bench {
         let run = format!("test-disk-{name}-{}", std::process::id());
         let state = StateDirectory::at(base.path().join("state"));
         let ledger = Ledger::create(&state, &run).unwrap();
-        let work = base.path().join("work");
+        let work = base.path().join("weighbridge-work");
         fs::create_dir(&work).unwrap();
         let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into() };
         let is_root = weigh_host::facts::is_root();
