@@ -3,6 +3,7 @@
 use super::tree;
 use crate::cache;
 use crate::cgroup::{CgroupError, Hierarchy};
+use crate::private::open_regular;
 use crate::process;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
@@ -10,7 +11,8 @@ use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -337,7 +339,7 @@ fn undo_subtree_control(file: &Path, added: &[String]) -> Result<UndoOutcome, Un
             limited.push(format!("{} limits another group by {controller}", limit.display()));
             continue;
         }
-        match std::fs::write(file, format!("-{controller}")) {
+        match write(file, &format!("-{controller}")) {
             // EBUSY: a child has enabled it for its own children, so another group uses it now
             // (cgroup-v2, "Top-down constraint").
             Err(error) if is_absent(&error) || error.raw_os_error() == Some(libc::EBUSY) => {}
@@ -345,6 +347,12 @@ fn undo_subtree_control(file: &Path, added: &[String]) -> Result<UndoOutcome, Un
         }
     }
     Ok(if limited.is_empty() { UndoOutcome::Restored } else { UndoOutcome::Left(limited.join("; ")) })
+}
+
+/// Writes to a file that exists. Follows no link: what it leads to would be emptied.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    open_regular(file, options.write(true).truncate(true))?.write_all(text.as_bytes())
 }
 
 /// A limit that another program has set by a controller, in a group beside those of weighbridge.

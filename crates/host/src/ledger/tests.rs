@@ -342,6 +342,17 @@ fn settings_of_an_earlier_boot_are_not_set_back() {
 }
 
 #[test]
+fn a_link_in_place_of_a_control_file_is_not_followed() {
+    let base = tempfile::tempdir().unwrap();
+    let (file, theirs) = (base.path().join("cgroup.subtree_control"), base.path().join("theirs"));
+    fs::write(&theirs, "cpu memory").unwrap();
+    symlink(&theirs, &file).unwrap();
+    let change = Change::SubtreeControl { file, added: vec!["cpu".into()] };
+    change.undo(base.path(), &NoPlatforms, true).unwrap_err();
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "cpu memory");
+}
+
+#[test]
 fn controllers_by_which_others_have_set_limits_stay_on() {
     let base = tempfile::tempdir().unwrap();
     let (file, slice) = (base.path().join("cgroup.subtree_control"), base.path().join("user.slice"));
