@@ -354,6 +354,20 @@ pub(crate) fn undo(directory: &str, target: Target) -> Result<()> {
     ended.map_err(|error| PlatformError::StillThere(format!("{directory} on {host}: {error}")))
 }
 
+/// Ends what runs in a directory in a pod and deletes the pod, for `weigh clean`. A pod whose
+/// directory is gone does not wait for its run to be collected.
+///
+/// # Errors
+/// The cluster cannot be reached, or the pod remains.
+pub(crate) fn undo_pod(directory: &str, pod: &NodePod) -> Result<()> {
+    let machine = FleetMachine { way: Way::Pod(pod.clone()), parent: String::new() };
+    match machine.end(directory, CLEAN_END, None) {
+        Ok(()) => machine.remove(directory, None),
+        // What is in the pod goes with it.
+        Err(_) => pod.delete(directory),
+    }
+}
+
 /// A pipe to a program, with a deadline for reading and writing.
 struct Until {
     file: File,

@@ -19,6 +19,7 @@ use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     Session, setting,
 };
+use fleet::NodePod;
 use kubectl::Kubectl;
 use sha2::{Digest, Sha256};
 use status::PodStatus;
@@ -220,7 +221,13 @@ impl Platform for Pod {
         });
         let namespace = detail.get("namespace").and_then(|name| name.as_str()).unwrap_or(id);
         match what {
-            "pod" | "namespace" | fleet::POD => guest::delete(&kubectl?, namespace, what, id),
+            "pod" | "namespace" | fleet::POD => {
+                let kubectl = kubectl?;
+                match NodePod::of_entry(&kubectl, what, id, detail) {
+                    Some((pod, directory)) => crate::fleet::undo_pod(&directory, &pod),
+                    None => guest::delete(&kubectl, namespace, what, id),
+                }
+            }
             _ => Err(PlatformError::never_made(PLATFORM, what)),
         }
     }

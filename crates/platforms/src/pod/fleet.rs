@@ -191,11 +191,29 @@ impl NodePod {
     /// The ledger's entry for the pod of a directory.
     pub(crate) fn change(&self, directory: &str) -> Change {
         let mut detail = self.kubectl.detail();
+        detail["directory"] = json!(directory);
         if let Some(namespace) = self.given_namespace() {
             detail["namespace"] = json!(namespace);
         }
         let (platform, what) = (PLATFORM.into(), self.object_kind().into());
         Change::Platform { platform, what, id: self.pod_of(directory).1, detail }
+    }
+
+    /// Returns what [`NodePod::change`] recorded, the pod and its directory; `None` for the entry
+    /// of anything else.
+    pub(super) fn of_entry(
+        kubectl: &Kubectl,
+        what: &str,
+        id: &str,
+        detail: &Value,
+    ) -> Option<(Self, String)> {
+        let directory = detail.get("directory")?.as_str()?;
+        let mut spec = EnvironmentSpec::new("kubernetes", BTreeMap::new());
+        if what == POD {
+            spec = spec.with("namespace", detail.get("namespace")?.as_str()?);
+        }
+        let pod = Self { kubectl: kubectl.clone(), node: String::new(), spec };
+        (pod.pod_of(directory).1 == id).then(|| (pod, directory.into()))
     }
 
     /// Makes the pod of a directory, and returns when it runs. The caller has recorded it.
@@ -479,6 +497,42 @@ mod tests {
             assert_eq!(detail["context"], "lab");
             assert_eq!(detail.get("namespace").is_some(), expected == POD);
         }
+    }
+
+    /// `weigh clean` ends the run first, so that the pod need not wait for its run to be collected.
+    #[test]
+    fn a_pod_that_is_cleaned_up_is_deleted_at_once() {
+        let base = tempfile::tempdir().unwrap();
+        let place = base.path().display();
+        let client = base.path().join("kubectl");
+        let script = format!(
+            "#!/bin/sh\nprintf '%s\\n' \"$*\" >> '{place}/said'\ncase \"$*\" in *' exec '*) [ ! -e '{place}/away' ];; esac\n"
+        );
+        std::fs::write(&client, script).unwrap();
+        std::fs::set_permissions(&client, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let undo = |keys: &str| {
+            let client = client.display();
+            let pod = spec(&format!("kubernetes:context=cleaned-up,nodes=n1,binary={client}{keys}"));
+            let directory = "/weighbridge/weighbridge-fleet-20261126T140000Z-1f-0";
+            let change = NodePod::of(&pod).unwrap().change(directory);
+            let Change::Platform { what, id, detail, .. } = change else { panic!() };
+            Pod.undo(&what, &id, &detail).unwrap();
+            let said = std::fs::read_to_string(base.path().join("said")).unwrap();
+            std::fs::remove_file(base.path().join("said")).unwrap();
+            said.lines().map(String::from).collect::<Vec<_>>()
+        };
+        let name = "weighbridge-fleet-20261126t140000z-1f-0";
+        for (keys, kind) in [("", "namespace"), (",namespace=lab", "pod")] {
+            let said = undo(keys);
+            let [end, remove, delete] = &said[..] else { panic!("{said:?}") };
+            assert!(end.contains(" exec ") && end.contains("/weigh\" clean"), "{end}");
+            assert!(remove.contains(" exec ") && remove.contains("rm -rf"), "{remove}");
+            assert!(delete.contains(&format!(" delete {kind} {name} ")), "{delete}");
+        }
+        // One that cannot be entered is deleted all the same.
+        std::fs::write(base.path().join("away"), "").unwrap();
+        let said = undo("");
+        assert_eq!((said.len(), said[1].contains(" delete namespace ")), (2, true), "{said:?}");
     }
 
     #[test]
