@@ -298,13 +298,22 @@ impl FleetDirectory {
     }
 
     /// Moves the complete run directory at [`Self::make_room`] to its final name, in place of an
-    /// incomplete one. Its files have to be on disk.
+    /// incomplete one, unless that has more records: then the one that was received is removed. Its
+    /// files have to be on disk.
     ///
     /// # Errors
     /// It is not a run of the fleet's plan; errors of the file system.
     pub fn accept(&self, at: usize) -> Result<RunDirectory, StoreError> {
         let (received, run) = (self.hidden(RECEIVED, at), self.run_path(at));
-        self.check(at, &received)?;
+        let found = self.check(at, &received)?;
+        // What cannot be read counts for nothing.
+        let records = |run: &RunDirectory| run.records().map_or(0, |read| read.records.len());
+        if let Ok(Some(here)) = self.run(at)
+            && records(&here) > records(&found)
+        {
+            remove(&received)?;
+            return Ok(here);
+        }
         let (replaced, io) = (self.hidden(REPLACED, at), StoreError::io);
         if run.symlink_metadata().is_ok() {
             remove(&replaced)?;

@@ -77,6 +77,20 @@ fn a_longer_run_takes_the_place_of_a_half_one() {
     assert_eq!(names, ["a", FLEET_PLAN, STATE, "lock"], "nothing else stays");
 }
 
+/// A machine that lost its run and began again has less than what was brought back before.
+#[test]
+fn a_shorter_run_takes_the_place_of_none() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = created(parent.path());
+    receive(&directory, 0, 3).unwrap();
+    let run = receive(&directory, 0, 1).unwrap();
+    assert_eq!(run.records().unwrap().records.len(), 3);
+    assert_eq!(run.path(), directory.run_path(0));
+    assert!(!directory.hidden(RECEIVED, 0).exists());
+    fs::write(run.path().join("samples.jsonl"), "damaged").unwrap();
+    assert_eq!(receive(&directory, 0, 1).unwrap().records().unwrap().records.len(), 1);
+}
+
 #[test]
 fn a_run_of_another_plan_is_not_accepted() {
     let parent = tempfile::tempdir().unwrap();
