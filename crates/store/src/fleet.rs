@@ -19,6 +19,7 @@ use crate::durable::{sync_directory, sync_name, write_whole};
 use crate::naming::safe_file_name;
 use crate::{RunDirectory, StoreError};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use weigh_model::{PLAN_FORMAT, Plan};
@@ -77,6 +78,10 @@ pub struct Machine {
     /// The share of the plan's blocks that it measures; absent if it measures the whole plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<u32>,
+    /// What all machines that measure shares must have in common, by name, as this one reported it
+    /// before it measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
     /// The machine that measures its share in its place. This one is not tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_by: Option<String>,
@@ -92,6 +97,7 @@ impl Machine {
             directory: None,
             node: None,
             share: None,
+            facts: BTreeMap::new(),
             replaced_by: None,
         }
     }

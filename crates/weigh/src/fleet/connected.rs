@@ -1,7 +1,7 @@
 //! Runs a fleet by connections, of `ssh` or `kubectl`, with a thread for each machine and one
 //! connection for each run.
 
-use super::work::{LastLines, Work, own_program};
+use super::work::{LastLines, Work, own_program, shortened};
 use super::{Failure, shares};
 use crate::host::{close_ledger, ledger_failure, run_id, state_directory};
 use crate::ui;
@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const EXIT: Duration = Duration::from_secs(20);
 /// The longest line that a machine may print, bytes.
 const LONGEST_LINE: usize = 1 << 16;
+/// The longest fact about a machine that is recorded, characters.
+const LONGEST_FACT: usize = 200;
 /// The greatest number of files that a machine may send, and of bytes of logs.
 const MOST_FILES: u64 = 20_000;
 const MOST_LOG_BYTES: u64 = 2 << 30;
@@ -45,14 +47,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 pub fn carry_out(work: &Work<'_>) -> std::result::Result<(), Failure> {
     let ledger = Ledger::create(&state_directory()?, &format!("fleet-{}", run_id()));
     let ledger = ledger.map_err(ledger_failure)?;
-    let conduct = Conduct {
-        work,
-        ledger: &ledger,
-        program: own_program()?,
-        copies: Default::default(),
-        kernels: Mutex::default(),
-        first: Mutex::default(),
-    };
+    let conduct = Conduct::new(work, &ledger, own_program()?);
     let unfinished = work.unfinished();
     // Ask all machines before the first is measured: of two names of one machine the first counts.
     let asked: Vec<(usize, Result<(FleetMachine, MachineFacts)>)> = std::thread::scope(|scope| {
@@ -101,12 +96,17 @@ struct Conduct<'a, 'w> {
     copies: [Mutex<()>; COPIES],
     /// The index of the machine of each running kernel.
     kernels: Mutex<BTreeMap<String, usize>>,
-    /// The name and the kind of the first machine, which the others must be like if they share the
-    /// blocks of one plan.
-    first: Mutex<Option<(String, BTreeMap<&'static str, String>)>>,
+    /// The name and the facts of the first machine, or of one that is done, which the others must
+    /// be like if they share the blocks of one plan.
+    first: Mutex<Option<(String, BTreeMap<String, String>)>>,
 }
 
-impl Conduct<'_, '_> {
+impl<'a, 'w> Conduct<'a, 'w> {
+    fn new(work: &'a Work<'w>, ledger: &'a Ledger, program: Vec<u8>) -> Self {
+        let first = Mutex::new(work.with(|directory| shares::first_done(directory.fleet())));
+        Self { work, ledger, program, copies: Default::default(), kernels: Mutex::default(), first }
+    }
+
     fn ask(work: &Work<'_>, at: usize) -> Result<(FleetMachine, MachineFacts)> {
         let spec = EnvironmentSpec::parse(&work.machine(at).via)?;
         FleetMachine::check(&spec)?;
@@ -128,9 +128,12 @@ impl Conduct<'_, '_> {
         }
         if self.work.with(|fleet| fleet.fleet().shares() > 0) {
             let name = self.work.machine(at).name;
+            let kept = |fact: &String| shortened(fact.clone(), LONGEST_FACT);
+            let own = facts.kind.iter().map(|(what, fact)| ((*what).to_string(), kept(fact)));
+            let own: BTreeMap<String, String> = own.collect();
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-            let (of, kind) = first.get_or_insert_with(|| (name, facts.kind.clone()));
-            let differences = shares::differences(&facts.kind, kind, of);
+            let (of, facts_of) = first.get_or_insert_with(|| (name, own.clone()));
+            let differences = shares::differences(&own, facts_of, of);
             if !differences.is_empty() {
                 return Err(format!(
                     "it is not like the others and measured nothing: {}; {}",
@@ -139,6 +142,7 @@ impl Conduct<'_, '_> {
                 )
                 .into());
             }
+            self.work.update(at, |machine| machine.facts = own)?;
         }
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         match kernels.get(&facts.boot).filter(|_| !facts.boot.is_empty()) {
@@ -329,6 +333,47 @@ fn read_lines(output: OwnedFd, tell: &Sender<String>) {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::sync::atomic::AtomicBool;
+    use weigh_host::state::StateDirectory;
+    use weigh_model::{Effort, Plan};
+    use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine};
+
+    /// A machine that goes on is refused before it measures, not when all is measured.
+    #[test]
+    fn machines_that_go_on_are_compared_with_one_that_is_done() {
+        let parent = tempfile::tempdir().unwrap();
+        let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Fixed { blocks: 12 });
+        let named = |name: &str| Machine::new(name.into(), format!("ssh:host={name}"));
+        let mut machines = ["a", "b", "c"].map(named).to_vec();
+        shares::share_out(&plan, &mut machines).unwrap();
+        let fleet = Fleet { format: FLEET_FORMAT, tool_version: "1".into(), id: "fleet-1".into(), machines };
+        let mut directory = FleetDirectory::create(&parent.path().join("f"), &plan, fleet).unwrap();
+        let ledger = Ledger::create(&StateDirectory::at(parent.path().join("state")), "fleet-1").unwrap();
+        let interrupt = AtomicBool::new(false);
+        // Each time as another process.
+        let check = |directory: &mut FleetDirectory, at: usize, kernel: &str| {
+            let facts = MachineFacts {
+                system: "Linux".into(),
+                architecture: std::env::consts::ARCH.into(),
+                kind: BTreeMap::from([("kernel", kernel.to_string())]),
+                ..MachineFacts::default()
+            };
+            let work = Work::new(directory, &interrupt, channel().0);
+            let checked = Conduct::new(&work, &ledger, Vec::new()).check(at, &facts);
+            checked.map_err(|error| error.to_string())
+        };
+        check(&mut directory, 1, "6.1").unwrap();
+        check(&mut directory, 0, "6.2").unwrap();
+        directory.update(1, |machine| machine.state = MachineState::Done).unwrap();
+        let why = check(&mut directory, 0, "6.2").unwrap_err();
+        assert!(why.contains("kernel 6.2, not 6.1 as on b"), "{why}");
+        check(&mut directory, 2, "6.1").unwrap();
+        // What a machine says cannot fill the record.
+        check(&mut directory, 2, &"x".repeat(1 << 20)).unwrap_err();
+        directory.update(1, |machine| machine.state = MachineState::Running).unwrap();
+        check(&mut directory, 2, &"x".repeat(1 << 20)).unwrap();
+        assert!(directory.fleet().machines[2].facts["kernel"].len() < 1000);
+    }
 
     #[test]
     fn lines_have_an_end() {

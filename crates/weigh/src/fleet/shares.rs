@@ -3,9 +3,10 @@
 
 use super::{Engine, Failure};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use weigh_model::{HostFacts, Plan, Share};
 use weigh_store::StoreError;
-use weigh_store::fleet::{FleetDirectory, Machine, MachineState, machine_names};
+use weigh_store::fleet::{Fleet, FleetDirectory, Machine, MachineState, machine_names};
 
 /// Gives every machine a share of the plan's blocks.
 ///
@@ -50,14 +51,21 @@ pub const IF_UNLIKE: &str =
 
 /// Returns the facts in which a machine differs from the machine `name`, a phrase each. A fact that
 /// only one of them has is no difference.
-pub fn differences(
-    own: &BTreeMap<&'static str, String>,
-    other: &BTreeMap<&'static str, String>,
+pub fn differences<K: Display + Ord>(
+    own: &BTreeMap<K, String>,
+    other: &BTreeMap<K, String>,
     name: &str,
 ) -> Vec<String> {
     let both = own.iter().filter_map(|(what, own)| Some((what, own, other.get(what)?)));
     let differing = both.filter(|(_, own, other)| own != other);
     differing.map(|(what, own, other)| format!("{what} {own}, not {other} as on {name}")).collect()
+}
+
+/// Returns the name and the facts of the first machine that is done. Those that go on measuring
+/// shares must be like it.
+pub fn first_done(fleet: &Fleet) -> Option<(String, BTreeMap<String, String>)> {
+    let is_known = |machine: &&Machine| machine.state == MachineState::Done && !machine.facts.is_empty();
+    fleet.machines.iter().find(is_known).map(|machine| (machine.name.clone(), machine.facts.clone()))
 }
 
 /// Refuses finished machines that are unlike the first finished one: their shares are not of one
@@ -133,7 +141,7 @@ mod tests {
     use super::*;
     use weigh_model::{Effort, Event, FinishReason, Timestamped};
     use weigh_store::RunDirectory;
-    use weigh_store::fleet::{FLEET_FORMAT, Fleet};
+    use weigh_store::fleet::FLEET_FORMAT;
 
     fn plan(effort: Effort) -> Plan {
         Plan::of("work", Vec::new(), Vec::new(), effort)

@@ -162,7 +162,7 @@ fn reason(what: &str, said: &[String]) -> String {
 }
 
 /// A text, cut after this many characters.
-fn shortened(mut text: String, most: usize) -> String {
+pub fn shortened(mut text: String, most: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);
         text.push_str("...");
