@@ -35,6 +35,11 @@ pub trait Engine: Sync {
     /// The word that is wrong, underlined.
     fn machines(&self, spec: &EnvironmentSpec) -> Result<Vec<(String, EnvironmentSpec)>, SpecError>;
 
+    /// Whether the machines of one environment string may be any, so that several have the same.
+    fn chooses(&self) -> bool {
+        false
+    }
+
     /// Names a further run on a machine, at index `at` of the fleet. A number is added to make it
     /// unique.
     fn name_of(&self, machine: &Machine, _at: usize) -> String {
@@ -93,17 +98,25 @@ pub fn machines(texts: &[String]) -> Result<Vec<Machine>, Failure> {
     let of_spec = |error: SpecError| Failure::of_spec("--via", &error);
     let mut found: Vec<(String, EnvironmentSpec)> = Vec::new();
     let mut known: Vec<String> = Vec::new();
+    let mut once = |spec: &EnvironmentSpec| {
+        let text = spec.to_string();
+        if known.contains(&text) {
+            return Err(Failure::input(format!("`{text}` is named twice"))
+                .at("--via", &text, 0..text.len())
+                .hint("name every machine once: it runs one thing at a time"));
+        }
+        known.push(text);
+        Ok(())
+    };
     for text in texts {
         for spec in parse_environment_list(text).map_err(of_spec)? {
-            if known.contains(&spec.to_string()) {
-                let text = spec.to_string();
-                return Err(Failure::input(format!("`{text}` is named twice"))
-                    .at("--via", &text, 0..text.len())
-                    .hint("name every machine once: it runs one thing at a time"));
-            }
-            known.push(spec.to_string());
             let engine = find(&spec.platform).ok_or_else(|| unknown(&spec.platform))?;
-            found.extend(engine.machines(&spec).map_err(of_spec)?);
+            let named = engine.machines(&spec).map_err(of_spec)?;
+            match engine.chooses() {
+                true => once(&spec)?,
+                false => named.iter().try_for_each(|(_, own)| once(own))?,
+            }
+            found.extend(named);
         }
     }
     let names = machine_names(found.iter().map(|(name, _)| name.as_str()));
@@ -210,6 +223,12 @@ mod tests {
             ("ssh:host=a,by=probe", "runs weigh itself"),
             ("ssh:host=a,prot=1", "no key `prot`"),
             ("ssh:host=a;ssh:host=a", "named twice"),
+            ("kubernetes:context=lab,nodes=n1+n2+n1", "nodes=n1` is named twice"),
+            (
+                "kubernetes:context=lab,nodes=n1;kubernetes:context=lab,nodes=n2+n1",
+                "nodes=n1` is named twice",
+            ),
+            ("slurm:nodes=1;slurm:nodes=1", "named twice"),
             ("slurm", "how many"),
             ("slurm:nodes=0", "nodes"),
             ("slurm:nodes=2,exclusive=maybe", "exclusive"),

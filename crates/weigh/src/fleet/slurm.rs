@@ -86,6 +86,10 @@ impl Engine for Slurm {
         Ok((0..number).map(|task| (format!("task-{task}"), spec.without(&["nodes"]))).collect())
     }
 
+    fn chooses(&self) -> bool {
+        true
+    }
+
     fn name_of(&self, _machine: &Machine, at: usize) -> String {
         format!("task-{at}")
     }
