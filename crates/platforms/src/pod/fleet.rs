@@ -142,16 +142,19 @@ impl NodePod {
                 remedy,
             ));
         }
-        let (what, can) = match self.given_namespace() {
-            None => ("namespaces", self.kubectl.command(&[])),
-            Some(namespace) => ("pods", self.kubectl.within(namespace)),
-        };
+        let object = if self.given_namespace().is_some() { "pods" } else { "namespaces" };
         // A refusal that comes later would leave in the ledger what this user cannot delete either.
-        if can.args(["auth", "can-i", "create", what]).run()?.output.starts_with(b"no") {
-            return Err(PlatformError::unavailable(
-                format!("this user may not make {what} in the cluster"),
-                "ask for the right, or name a namespace in which you may make privileged pods with `namespace=`",
-            ));
+        for (verb, what) in [("create", object), ("delete", object), ("create", "pods/exec")] {
+            let ask = match self.given_namespace() {
+                Some(namespace) => self.kubectl.within(namespace).args(["auth", "can-i", verb, what]),
+                None => self.kubectl.command(&[]).args(["auth", "can-i", verb, what, "--all-namespaces"]),
+            };
+            if ask.run()?.output.starts_with(b"no") {
+                return Err(PlatformError::unavailable(
+                    format!("this user may not {verb} {what} in the cluster"),
+                    "ask for the right, or name a namespace in which you may make, enter and delete privileged pods with `namespace=`",
+                ));
+            }
         }
         Ok(facts_of(&node))
     }
@@ -499,19 +502,46 @@ mod tests {
         }
     }
 
+    /// Makes a client that is a script, which runs in the directory that it lies in.
+    fn client(place: &Path, script: &str) -> String {
+        let client = place.join("kubectl");
+        let script = format!("#!/bin/sh\ncd '{}' || exit 1\n{script}\n", place.display());
+        std::fs::write(&client, script).unwrap();
+        std::fs::set_permissions(&client, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        client.display().to_string()
+    }
+
+    #[test]
+    fn rights_are_asked_for_before_anything_is_made() {
+        let base = tempfile::tempdir().unwrap();
+        let client = client(
+            base.path(),
+            r#"case "$*" in *"can-i $(cat denied)"*) echo no; exit 1;; *can-i*) echo yes;; *) echo '{"status":{}}';; esac"#,
+        );
+        let ask = |keys: &str, denied: &str| {
+            std::fs::write(base.path().join("denied"), denied).unwrap();
+            let pod = spec(&format!("kubernetes:context=rights,nodes=n1,binary={client}{keys}"));
+            NodePod::of(&pod).unwrap().ask().map_err(|error| error.to_string())
+        };
+        for (keys, object) in [("", "namespaces"), (",namespace=lab", "pods")] {
+            ask(keys, "nothing").unwrap();
+            for (verb, what) in [("create", object), ("delete", object), ("create", "pods/exec")] {
+                let denied = format!("{verb} {what}");
+                let why = ask(keys, &denied).unwrap_err();
+                assert!(why.contains(&format!("this user may not {denied} in the cluster")), "{why}");
+            }
+        }
+    }
+
     /// `weigh clean` ends the run first, so that the pod need not wait for its run to be collected.
     #[test]
     fn a_pod_that_is_cleaned_up_is_deleted_at_once() {
         let base = tempfile::tempdir().unwrap();
-        let place = base.path().display();
-        let client = base.path().join("kubectl");
-        let script = format!(
-            "#!/bin/sh\nprintf '%s\\n' \"$*\" >> '{place}/said'\ncase \"$*\" in *' exec '*) [ ! -e '{place}/away' ];; esac\n"
+        let client = client(
+            base.path(),
+            r#"printf '%s\n' "$*" >> said; case "$*" in *' exec '*) [ ! -e away ];; esac"#,
         );
-        std::fs::write(&client, script).unwrap();
-        std::fs::set_permissions(&client, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let undo = |keys: &str| {
-            let client = client.display();
             let pod = spec(&format!("kubernetes:context=cleaned-up,nodes=n1,binary={client}{keys}"));
             let directory = "/weighbridge/weighbridge-fleet-20261126T140000Z-1f-0";
             let change = NodePod::of(&pod).unwrap().change(directory);
