@@ -107,6 +107,7 @@ mod fakes {
             ("--for soon", "soon"),
             ("--quick", "--for"),
             ("--blocks 3", "--for"),
+            ("--gate 5", "weigh run --gate"),
             ("--neighbours htpp", "did you mean `http`?"),
             ("nginx", "--guests 1"),
         ] {

@@ -63,7 +63,7 @@ impl CommandLine {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure, 2 usage error or bad input, 3 a comparison crossed the \
-gate, 4 nothing could be measured, or a comparison cannot be judged by the gate.";
+gate, 4 nothing could be measured, or a gate could not judge or decide a comparison.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -100,6 +100,7 @@ pub enum Command {
     /// together
     Density(Box<DensityArgs>),
     /// Measure for hours or days in long-lived guests, beside guests that serve requests
+    #[command(mut_args(SoakArgs::hide))]
     Soak(Box<SoakArgs>),
     /// Repeat a published study and show its numbers beside those of this host; without a name,
     /// list the studies and what can run here

@@ -2,7 +2,7 @@
 //! `density` and `soak`.
 
 use super::{MeasureArgs, PriceArgs, Size, TrialArgs, WorkArgs};
-use clap::Args;
+use clap::{Arg, Args};
 
 /// Options of `start`.
 #[derive(Debug, Args)]
@@ -172,4 +172,13 @@ pub struct SoakArgs {
     /// What the other guests do: `idle`, `cpu`, `io` or `http`
     #[arg(long, value_name = "WORD", default_value = "http")]
     pub neighbours: String,
+}
+
+impl SoakArgs {
+    /// Hides what would end a soak before its time, and what judges its verdicts: it gives none.
+    pub fn hide(arg: Arg) -> Arg {
+        let unfit = ["quick", "blocks", "precision", "budget", "gate", "gate_undecided"];
+        let unfit = unfit.contains(&arg.get_id().as_str());
+        arg.hide(unfit)
+    }
 }

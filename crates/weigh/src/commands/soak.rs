@@ -14,11 +14,11 @@ const WORKLOADS: [&str; 3] = ["lu", "memory-latency", "fileserver"];
 /// Turns the arguments of `weigh soak` into a request.
 ///
 /// # Errors
-/// The duration or the neighbours are wrong; an option would end the soak in another way; a
-/// manifest is wrong.
+/// The duration or the neighbours are wrong; an option would end the soak in another way or judge a
+/// verdict; a manifest is wrong.
 pub fn request(args: SoakArgs) -> Result<PlanRequest, Failure> {
     let seconds = duration(&args)?;
-    refuse_other_ends(&args.common)?;
+    refuse_unfit(&args.common)?;
     check_load(&args.neighbours)?;
     let library = request::library(&args.work.workload)?;
     let args = with_defaults(args);
@@ -49,8 +49,13 @@ fn duration(args: &SoakArgs) -> Result<f64, Failure> {
     Ok(parsed.as_secs_f64())
 }
 
-/// Refuses the options that end other runs: a soak ends after its time.
-fn refuse_other_ends(common: &MeasureArgs) -> Result<(), Failure> {
+/// Refuses the options that end other runs, because a soak ends after its time, and a gate, which
+/// judges verdicts.
+fn refuse_unfit(common: &MeasureArgs) -> Result<(), Failure> {
+    if common.gate.gate.is_some() {
+        return Err(Failure::input("a soak gives no verdict that `--gate` could judge")
+            .hint("`weigh run --gate` measures new guests in every block"));
+    }
     let others = [
         ("--quick", common.quick),
         ("--blocks", common.effort.blocks.is_some()),
