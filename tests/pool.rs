@@ -287,6 +287,8 @@ fn a_run_to_a_precision_is_complete_by_its_rule_only() {
     let left_out = format!("b is left out: it has {done} of 60 planned");
     assert!(report["warnings"].to_string().contains(&left_out), "{report}");
     stage.refuses("history b --version v0", &["the run b is incomplete"]);
+    stage.refuses("compare a b", &["the run b is incomplete", "weigh resume b"]);
+    stage.refuses("compare b a", &["the run b is incomplete"]);
 }
 
 #[test]
@@ -310,6 +312,7 @@ fn a_run_that_goes_on_is_refused() {
     let lock = std::fs::File::create(stage.here().join("b/lock")).unwrap();
     lock.lock().unwrap();
     stage.refuses("pool a b", &["the run b is still going on"]);
+    stage.refuses("compare a b", &["the run b is still going on"]);
     drop(lock);
     stage.stdout("pool a b");
 }

@@ -66,11 +66,11 @@ impl Signals {
         if let Some(clock) = self.clock.filter(|clock| clock.state == ClockState::Wrong) {
             return Some((VoidCause::Clock, describe_clock(&clock)));
         }
-        if !voiding || self.sliced {
+        if !voiding {
             return None;
         }
         for (cause, time) in [(VoidCause::Steal, self.steal), (VoidCause::ForeignCpu, self.foreign)] {
-            if self.share(time) > limits.void_share {
+            if !self.sliced && self.share(time) > limits.void_share {
                 return Some((
                     cause,
                     format!("{}; the limit is {}", self.words(time), percent(limits.void_share)),
@@ -284,6 +284,10 @@ mod tests {
         assert_eq!(cause, VoidCause::Throttle);
         assert!(detail.contains("1 period, 0.005 s"), "{detail}");
         assert_eq!(throttled.void(&LIMITS, false), None);
+        // A limit of one environment does not meet the others of a sliced unit; steal does.
+        let sliced = Signals { sliced: true, steal: ms(50, 0), ..throttled };
+        assert_eq!(sliced.void(&LIMITS, true).map(|(cause, _)| cause), Some(VoidCause::Throttle));
+        assert_eq!(Signals { throttled_periods: 0, ..sliced }.void(&LIMITS, true), None);
     }
 
     #[test]

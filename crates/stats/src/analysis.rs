@@ -256,7 +256,8 @@ pub struct Cell {
     /// Two-sided p of no difference, for this cell alone; the larger of the worst cases of failed
     /// pairs, and 1 where these differ in sign. Primary non-baseline cells only.
     pub p_diff: Option<f64>,
-    /// The larger of the two one-sided p against the margin, with the same exceptions.
+    /// The larger of the two one-sided p against the margin; the larger of the worst cases of failed
+    /// pairs. Primary non-baseline cells only.
     pub p_eq: Option<f64>,
     /// `p_diff` adjusted for the family (Holm).
     pub p_diff_holm: Option<f64>,

@@ -19,16 +19,8 @@ const NO_CONDITION: &str = "probe";
 /// The run is still going on, is not complete, is damaged, or compares nothing.
 pub fn entry(directory: &RunDirectory, version: &str) -> Result<HistoryRun, Failure> {
     let (plan, host, name) = (directory.plan(), directory.host(), directory.name());
-    if directory.is_going_on() {
-        return Err(
-            Failure::input(format!("the run {name} is still going on")).hint("add it when it has ended")
-        );
-    }
     let report = outcome::from_run(directory)?;
-    if !outcome::is_complete(directory, report.blocks_done.unwrap_or(0)) {
-        let message = format!("the run {name} is incomplete and may have been ended because of its results");
-        return Err(Failure::input(message).hint(format!("`weigh resume {name}` continues it")));
-    }
+    outcome::require_complete(directory, report.blocks_done.unwrap_or(0))?;
     let cells: Vec<HistoryCell> = report.analysis.cells.iter().filter_map(|one| cell(plan, one)).collect();
     if cells.is_empty() {
         return Err(Failure::input(format!("the run {name} has no effect to keep")).hint(

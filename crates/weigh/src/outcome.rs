@@ -119,11 +119,27 @@ pub fn is_complete(directory: &RunDirectory, blocks_done: u32) -> bool {
     blocks_done >= directory.plan().effort.planned_blocks(blocks_done) || ended_by_rule(directory)
 }
 
+/// Checks that a run is whole, so that nobody has ended it because of its results.
+///
+/// # Errors
+/// It is still going on, or is incomplete.
+pub fn require_complete(directory: &RunDirectory, blocks_done: u32) -> Result<(), Failure> {
+    let name = directory.name();
+    if directory.is_going_on() {
+        return Err(Failure::input(format!("the run {name} is still going on")).hint("wait until it ends"));
+    }
+    if !is_complete(directory, blocks_done) {
+        let message = format!("the run {name} is incomplete and may have been ended because of its results");
+        return Err(Failure::input(message).hint(format!("`weigh resume {name}` continues it")));
+    }
+    Ok(())
+}
+
 /// Makes the report of runs compared with other runs, before and after.
 ///
 /// # Errors
-/// A run directory is damaged; one of several runs is named twice, or is a copy of another; the runs
-/// have no cell in common.
+/// A run directory is damaged; a run is not complete; one of several runs is named twice, or is a
+/// copy of another; the runs have no cell in common.
 pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Report, Failure> {
     let read = |runs: &[RunDirectory]| runs.iter().map(Opened::read).collect::<Result<Vec<_>, Failure>>();
     let (first, second) = (read(before)?, read(after)?);
@@ -184,6 +200,7 @@ struct Opened {
 impl Opened {
     fn read(run: &RunDirectory) -> Result<Self, Failure> {
         let Read { collected, recovered, .. } = Read::of(run)?;
+        require_complete(run, collected.blocks_done)?;
         let options = Options::for_run(run.plan(), &collected);
         Ok(Self {
             name: run.name(),

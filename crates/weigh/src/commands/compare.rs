@@ -11,8 +11,8 @@ use weigh_store::RunDirectory;
 /// the result is labelled sequential.
 ///
 /// # Errors
-/// There are not two sides of runs; a run does not exist, is damaged, or counts twice; the runs have
-/// no cell in common; a file cannot be written; the gate is not passed.
+/// There are not two sides of runs; a run does not exist, is damaged, is not complete, or counts
+/// twice; the runs have no cell in common; a file cannot be written; the gate is not passed.
 pub fn run(runs: &[PathBuf], with: &[PathBuf], output: &OutputArgs) -> Result<(), Failure> {
     let (before, after) = match (runs, with) {
         ([before, after], []) => (std::slice::from_ref(before), std::slice::from_ref(after)),
