@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn nothing_else_ends_it() {
         for words in [&["--quick"][..], &["--blocks", "3"], &["--precision", "1"], &["--budget", "1h"]] {
-            assert!(refuse_other_ends(&args(words).common).is_err(), "{words:?}");
+            assert!(refuse_unfit(&args(words).common).is_err(), "{words:?}");
         }
-        assert!(refuse_other_ends(&args(&["--for", "1h", "--seed", "1"]).common).is_ok());
+        assert!(refuse_unfit(&args(&["--for", "1h", "--seed", "1"]).common).is_ok());
     }
 
     #[test]
