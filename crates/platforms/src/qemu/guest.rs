@@ -151,7 +151,7 @@ impl QemuMachine {
         });
         core.start_clock();
         parts.storage.serve(&request.root, core.cgroup.as_ref(), &core.log)?;
-        if !parts.net.serve(&core.name, host.is_root, core.cgroup.as_ref(), &core.log, until)? {
+        if !parts.net.serve(core, host.is_root, until)? {
             return Err(failed(core, &"passt does not listen on the host's ports for the guest"));
         }
         let machine = Machine {

@@ -20,6 +20,7 @@ mod vhost;
 use super::Qemu;
 use super::part::{Line, Part};
 use super::qmp::{Qmp, QmpError};
+use crate::guest::GuestCore;
 use crate::network::NetworkEnd;
 use crate::vm::tap::{self, Tap};
 use crate::{GuestRequest, Host, Reach, Result, setting};
@@ -28,10 +29,8 @@ use passt::Passt;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 use std::time::Instant;
 use vhost::Vhost;
-use weigh_host::cgroup::Cgroup;
 use weigh_host::command::Running;
 use weigh_model::{EnvironmentSpec, SpecError};
 use weigh_network::{Hop, hardware_address};
@@ -118,21 +117,14 @@ impl Net {
     }
 
     /// Starts the program that carries the packets, if any, inside the measured launch: every user of
-    /// such a machine pays for it. `name` is the machine's. Returns false if the program did not
-    /// come up; the log says why.
+    /// such a machine pays for it. Returns false if the program did not come up; the guest's log says
+    /// why.
     ///
     /// # Errors
     /// The program is not installed, or cannot be executed.
-    pub(super) fn serve(
-        &mut self,
-        name: &str,
-        is_root: bool,
-        cgroup: Option<&Cgroup>,
-        log: &Path,
-        until: Instant,
-    ) -> Result<bool> {
+    pub(super) fn serve(&mut self, core: &GuestCore, is_root: bool, until: Instant) -> Result<bool> {
         let Netdev::Passt { passt, backend, .. } = &mut self.netdev else { return Ok(true) };
-        let Some(connection) = passt.start(name, is_root, cgroup, log, until)? else { return Ok(false) };
+        let Some(connection) = passt.start(core, is_root, until)? else { return Ok(false) };
         *backend = passt::backend(&connection);
         self.passed.push(connection);
         Ok(true)

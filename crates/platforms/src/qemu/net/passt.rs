@@ -18,6 +18,7 @@ use super::super::qmp::{Qmp, QmpError};
 use super::BACKEND;
 use super::forwards::Forwards;
 use super::user::{GUEST, ROUTER, monitor};
+use crate::guest::GuestCore;
 use crate::mapped::MONITOR_USER;
 use crate::{PlatformError, Result};
 use rustix::net::sockopt::{set_socket_send_buffer_size, set_socket_send_buffer_size_force};
@@ -29,7 +30,6 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use weigh_host::accounts::process_text;
-use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{CommandError, Invocation, Running, find_program};
 
 /// The program.
@@ -125,30 +125,28 @@ impl Passt {
         Self { forwards, running: None }
     }
 
-    /// Starts passt for the machine `name`, in the guest's control group, and waits until it has
-    /// the host's ports. Returns QEMU's end of the connection; `None` if passt ended or was not
-    /// ready before `until`. The log says why.
+    /// Starts passt in the guest's control group, and waits until it has the host's ports. Returns
+    /// QEMU's end of the connection; `None` if passt ended or was not ready before `until`. The
+    /// guest's log says why.
     ///
     /// # Errors
     /// It is not installed, or cannot be executed.
     pub(super) fn start(
         &mut self,
-        name: &str,
+        core: &GuestCore,
         is_root: bool,
-        cgroup: Option<&Cgroup>,
-        log: &Path,
         until: Instant,
     ) -> Result<Option<OwnedFd>> {
         let program = program()?;
         for _ in 0..ATTEMPTS {
             let ports = self.choose().map_err(PlatformError::io("find a port of the host for the guest"))?;
             let (ours, theirs) = connection()?;
-            let mut command = command(&program, name, theirs, is_root).log_to(log);
+            let mut command = command(&program, &core.name, theirs, is_root).log_to(&core.log);
             for (port, host_port) in &ports {
                 let rule = format!("{}/{host_port}:{port}", self.forwards.at);
                 command = command.args(["--tcp-ports", &rule, "--udp-ports", &rule]);
             }
-            if let Some(cgroup) = cgroup {
+            if let Some(cgroup) = &core.cgroup {
                 command = command.pre_exec_cgroup(cgroup);
             }
             let mut running = command.spawn()?;
