@@ -15,6 +15,7 @@
 //! Neighbours may be of another environment than the measured guest; everything here is the same.
 
 mod rates;
+mod shares;
 mod watch;
 pub(crate) mod work;
 
@@ -23,6 +24,7 @@ use crate::start::footprint::{floor_bytes, shown};
 use crate::start::guest_pool::{GuestPool, Reply, Request};
 use crate::trial::{Failure, Measured};
 use rates::{Window, counted, jain, least_to_most, reached, together};
+use shares::share_out;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use watch::MemoryWatch;
 use weigh_host::accounts::{Accounts, Process};
-use weigh_host::cgroup::{CpuShare, ShareBefore};
+use weigh_host::cgroup::ShareBefore;
 use weigh_host::clock::monotonic_ns;
 use weigh_model::{
     Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, format_bytes,
@@ -191,54 +193,6 @@ fn own_daemons(neighbours: &[Accounts], measured: &Accounts) -> Option<Accounts>
     helpers.sort_by_key(|daemon| daemon.pid);
     helpers.dedup_by_key(|daemon| daemon.pid);
     (!helpers.is_empty()).then(|| Accounts { helpers, ..Accounts::default() })
-}
-
-/// Whether a group of the measured guest has another parent than one of its neighbours: the kernel
-/// does not compare their weights.
-fn are_apart(measured: &Accounts, neighbours: &[Accounts]) -> bool {
-    let mut groups = neighbours.iter().flat_map(|accounts| &accounts.groups);
-    groups.any(|group| measured.groups.iter().any(|own| !own.is_sibling_of(group)))
-}
-
-/// Writes weights or quotas to the control groups of all guests, and returns what they were.
-///
-/// # Errors
-/// Why they would not bind the guests. Nothing stays written.
-fn share_out(
-    wanted: &Neighbours,
-    cpus: usize,
-    measured: &Accounts,
-    neighbours: &[Accounts],
-) -> Result<Vec<ShareBefore>, Failure> {
-    let refused =
-        |why: String| Failure::new(FailureKind::Preparation, format!("CPU time cannot be shared out: {why}"));
-    let (own, others) = match wanted.shares {
-        Shares::Equal => return Ok(Vec::new()),
-        Shares::Weights => (CpuShare::Weight(Shares::WEIGHT), None),
-        Shares::Limits => {
-            let part = cpus as f64 / f64::from(wanted.guests.max(1));
-            (CpuShare::Quota(part), Some(CpuShare::Quota(part)))
-        }
-    };
-    let mut before = Vec::new();
-    let whose = std::iter::once((measured, Some(own)));
-    for (accounts, share) in whose.chain(neighbours.iter().map(|accounts| (accounts, others))) {
-        if !accounts.are_all_in_groups() {
-            return Err(refused("a guest has no control group of its own that holds it".into()));
-        }
-        for group in share.iter().flat_map(|_| &accounts.groups) {
-            let set = share.map(|share| group.set_share(share)).transpose();
-            before.extend(set.map_err(|error| refused(error.to_string()))?);
-        }
-    }
-    if wanted.shares == Shares::Weights && are_apart(measured, neighbours) {
-        return Err(refused(
-            "the control groups of the guest and of its neighbours have different parents, so that \
-             their weights are not compared; use --shares limits"
-                .into(),
-        ));
-    }
-    Ok(before)
 }
 
 /// Returns the guests beside the measured one, how many of them were launched, and why there are
@@ -664,7 +618,6 @@ pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_host::cgroup::CgroupView;
 
     const GIB: u64 = 1 << 30;
 
@@ -698,47 +651,6 @@ mod tests {
         let own = own_daemons(&[neighbour.clone(), neighbour.clone()], &measured).unwrap();
         assert_eq!((own.helpers.as_slice(), own.daemons.len()), (&[daemon("dockerd", 7)][..], 0));
         assert_eq!(own_daemons(std::slice::from_ref(&neighbour), &neighbour), None);
-    }
-
-    /// Podman and the kubelet make a group of its own around the group of each container.
-    #[test]
-    fn groups_with_parents_of_their_own_are_apart() {
-        let of = |path: &str| {
-            let v1 = vec![(vec!["cpu".into()], path.into())];
-            Accounts::of_group(CgroupView { v1, ..CgroupView::default() })
-        };
-        let measured = of("/cpu/run/runc-0");
-        assert!(!are_apart(&measured, &[of("/cpu/run/runc-1"), of("/cpu/run/runc-2")]));
-        assert!(are_apart(&measured, &[of("/cpu/run/runc-1"), of("/cpu/docker/3")]));
-        assert!(are_apart(&of("/cpu/run/podman-0/a"), &[of("/cpu/run/podman-1/b")]));
-    }
-
-    /// A user's libvirt daemon keeps QEMU out of the group that weighbridge made for its guest.
-    #[test]
-    fn a_group_without_its_guest_gets_no_share() {
-        let group = tempfile::tempdir().unwrap();
-        let shares = group.path().join("cpu.shares");
-        std::fs::write(&shares, "1024").unwrap();
-        let v1 = vec![(vec!["cpu".into()], group.path().into())];
-        let inside = Accounts::of_group(CgroupView { v1, ..CgroupView::default() });
-        let outside = Accounts { processes: vec![7], ..inside.clone() };
-        let wanted = Neighbours {
-            guests: 2,
-            load: Load::Idle,
-            shares: Shares::Weights,
-            environment: None,
-            stay: false,
-        };
-        let of =
-            |measured, neighbour: &Accounts| share_out(&wanted, 1, measured, std::slice::from_ref(neighbour));
-        let set = of(&inside, &inside).unwrap();
-        assert_eq!(std::fs::read_to_string(&shares).unwrap(), "10240");
-        drop(set);
-        for (measured, neighbour) in [(&outside, &inside), (&inside, &outside)] {
-            let reason = of(measured, neighbour).unwrap_err().reason;
-            assert!(reason.contains("no control group of its own"), "{reason}");
-            assert_eq!(std::fs::read_to_string(&shares).unwrap(), "1024");
-        }
     }
 
     #[test]
