@@ -35,8 +35,8 @@ pub trait Engine: Sync {
     /// The word that is wrong, underlined.
     fn machines(&self, spec: &EnvironmentSpec) -> Result<Vec<(String, EnvironmentSpec)>, SpecError>;
 
-    /// Whether the machines of one environment string may be any, so that several have the same.
-    fn chooses(&self) -> bool {
+    /// Whether a scheduler chooses the machines, so that one environment string stands for several.
+    fn chooses_machines(&self) -> bool {
         false
     }
 
@@ -112,7 +112,7 @@ pub fn machines(texts: &[String]) -> Result<Vec<Machine>, Failure> {
         for spec in parse_environment_list(text).map_err(of_spec)? {
             let engine = find(&spec.platform).ok_or_else(|| unknown(&spec.platform))?;
             let named = engine.machines(&spec).map_err(of_spec)?;
-            match engine.chooses() {
+            match engine.chooses_machines() {
                 true => once(&spec)?,
                 false => named.iter().try_for_each(|(_, own)| once(own))?,
             }

@@ -86,7 +86,7 @@ impl Engine for Slurm {
         Ok((0..number).map(|task| (format!("task-{task}"), spec.without(&["nodes"]))).collect())
     }
 
-    fn chooses(&self) -> bool {
+    fn chooses_machines(&self) -> bool {
         true
     }
 

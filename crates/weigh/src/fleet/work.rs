@@ -10,9 +10,9 @@ use weigh_platforms::with_causes;
 use weigh_store::fleet::{FleetDirectory, Machine, MachineState};
 use weigh_store::{RunDirectory, StoreError};
 
-/// The longest reason that quotes `weigh`, and the longest of any state, characters: machines may say
-/// anything.
+/// The longest reason that quotes the output of `weigh`, characters.
 const LONGEST_REASON: usize = 600;
+/// The longest reason in the record, characters: a machine may say anything.
 const LONGEST_STATE: usize = 4000;
 /// The exit code of `weigh` when nothing could be measured.
 const NOTHING_MEASURED: i32 = 4;
