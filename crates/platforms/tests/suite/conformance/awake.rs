@@ -1,6 +1,6 @@
 //! Running guests: clocks, identity, freezing, roots.
 
-use super::bench::{Bench, MINUTE, command, output, refusal, run, shell};
+use super::bench::{Bench, Check, MINUTE, command, output, refusal, run, shell};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Freezer;
@@ -9,9 +9,20 @@ use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, Progress, RunOptions};
 use weigh_protocol::{Command, Status};
 
+const CHECKS: &[Check] = &[
+    ("clock_and_identity", clock_and_identity),
+    ("frozen_guests_stand_still", frozen_guests_stand_still),
+    ("the_freezer_stops_guests", the_freezer_stops_guests),
+    ("clocks_survive_slices", clocks_survive_slices),
+];
+
+/// One guest is frozen in every way, and its clocks are read.
+pub fn clocks_and_freezing(bench: &Bench) {
+    bench.check_one_guest(CHECKS);
+}
+
 /// The monotonic clock never goes back; on the host's kernel it equals the host's.
-pub fn clock_and_identity(bench: &Bench) {
-    let mut guest = bench.guest();
+fn clock_and_identity(bench: &Bench, guest: &mut dyn Guest) {
     let mut last_ns = 0;
     for _ in 0..50 {
         let (reading, before_ns, after_ns) = guest.session().clock().unwrap();
@@ -31,15 +42,13 @@ pub fn clock_and_identity(bench: &Bench) {
     }
     assert_eq!(facts.architecture, host.architecture);
     assert!(!facts.cpus.is_empty() || bench.capabilities.fake);
-    guest.stop().unwrap();
 }
 
 /// Nothing in a frozen guest moves; a thawed one continues where it was.
-pub fn frozen_guests_stand_still(bench: &Bench) {
+fn frozen_guests_stand_still(bench: &Bench, guest: &mut dyn Guest) {
     if !bench.capabilities.freeze {
         return;
     }
-    let mut guest = bench.guest();
     if bench.executes() {
         let beat = Command {
             output_limit_bytes: 1 << 20,
@@ -83,8 +92,7 @@ pub fn frozen_guests_stand_still(bench: &Bench) {
         assert!(error.0.contains("frozen"), "{}", error.0);
         guest.thaw().unwrap();
     }
-    assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
-    guest.stop().unwrap();
+    assert_eq!(run(guest, &command(&["true"])).end.status, Status::Exited(0));
 }
 
 /// How often a guest is frozen by its freezer.
@@ -136,9 +144,8 @@ fn quantiles(mut ns: Vec<u64>) -> (u64, u64) {
 }
 
 /// A freezer used hundreds of times a second stops the guest's work each time, and lets it go on.
-pub fn the_freezer_stops_guests(bench: &Bench) {
-    let mut guest = bench.guest();
-    if let Some(freezer) = freezer_of(bench, &*guest, "the_freezer_stops_guests") {
+fn the_freezer_stops_guests(bench: &Bench, guest: &mut dyn Guest) {
+    if let Some(freezer) = freezer_of(bench, guest, "the_freezer_stops_guests") {
         let counter = shell("while :; do i=0; while [ $i -lt 100 ]; do i=$((i+1)); done; echo; done");
         let id = guest.session().start(&counter).unwrap();
         let (mut freeze_ns, mut thaw_ns) = (Vec::new(), Vec::new());
@@ -168,9 +175,8 @@ pub fn the_freezer_stops_guests(bench: &Bench) {
             "{}: {freeze} us to freeze (p95 {freeze_most}), {thaw} us to thaw (p95 {thaw_most})",
             bench.environment
         );
-        assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+        assert_eq!(run(guest, &command(&["true"])).end.status, Status::Exited(0));
     }
-    guest.stop().unwrap();
 }
 
 /// How long a guest works, and then stands still, as in a unit of four environments.
@@ -179,14 +185,13 @@ const SLICES: u32 = 200;
 
 /// A guest survives slicing, and its clock never runs ahead of the host's. Prints how much of the
 /// frozen time its clock counts, and its kernel's complaints.
-pub fn clocks_survive_slices(bench: &Bench) {
+fn clocks_survive_slices(bench: &Bench, guest: &mut dyn Guest) {
     if bench.capabilities.shares_kernel {
         return; // Its clock is the host's.
     }
-    let mut guest = bench.guest();
-    if let Some(freezer) = freezer_of(bench, &*guest, "clocks_survive_slices") {
+    if let Some(freezer) = freezer_of(bench, guest, "clocks_survive_slices") {
         let busy = "while :; do :; done </dev/null >/dev/null 2>&1 & echo $!";
-        let busy = output(&mut *guest, busy);
+        let busy = output(guest, busy);
         let (first, first_ns, _) = guest.session().clock().unwrap();
         let mut thawed = Duration::ZERO;
         for _ in 0..SLICES {
@@ -198,10 +203,10 @@ pub fn clocks_survive_slices(bench: &Bench) {
             thawed += began.elapsed();
         }
         let (last, _, last_ns) = guest.session().clock().unwrap();
-        run(&mut *guest, &shell(&format!("kill -9 {busy}")));
+        run(guest, &shell(&format!("kill -9 {busy}")));
         let (seen, passed) = (last.monotonic_ns - first.monotonic_ns, last_ns - first_ns);
         assert!(last.monotonic_ns >= first.monotonic_ns && seen <= passed + passed / 100, "{seen} {passed}");
-        let log = output(&mut *guest, "dmesg 2>/dev/null | tail -n 200; true");
+        let log = output(guest, "dmesg 2>/dev/null | tail -n 200; true");
         let console = guest.log().and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
         const COMPLAINTS: [&str; 5] = ["lockup", "unstable", "stall", "hung_task", "watchdog:"];
         let is_complaint = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
@@ -213,9 +218,8 @@ pub fn clocks_survive_slices(bench: &Bench) {
             thawed.as_secs_f64(),
             seen as f64 / 1e9,
         );
-        assert_eq!(run(&mut *guest, &command(&["true"])).end.status, Status::Exited(0));
+        assert_eq!(run(guest, &command(&["true"])).end.status, Status::Exited(0));
     }
-    guest.stop().unwrap();
 }
 
 /// Guests of one environment do not affect each other.

@@ -14,6 +14,9 @@ use weigh_protocol::Command;
 
 pub use crate::common::{MINUTE, command};
 
+/// The name of a check that shares its guest with others, and the check.
+pub type Check = (&'static str, fn(&Bench, &mut dyn Guest));
+
 /// A separate run, for the guests of one environment.
 pub struct Bench {
     pub platform: &'static dyn Platform,
@@ -105,6 +108,8 @@ fn check_at(name: &str, environment: &str, check: fn(&Bench)) {
 const SLOW: &[&str] = &["podman", "incus", "lxd", "init=full", "libvirt", "ssh", "net=none", "net=host"];
 /// The checks that say most about a guest.
 const TELLING: &[&str] = &[
+    "commands_and_files",
+    "clocks_and_freezing",
     "statuses",
     "programs_beside_the_probe",
     "surroundings",
@@ -186,6 +191,21 @@ impl Bench {
 
     pub fn guest(&self) -> Box<dyn Guest> {
         self.launch(&self.request())
+    }
+
+    /// Runs these checks one after another on the same guest: most take less time than starting a
+    /// guest. Prints the name of each, so that a failed test shows which of them it was.
+    pub fn check_one_guest(&self, checks: &[Check]) {
+        let mut guest = self.guest();
+        for (name, check) in checks {
+            if let Some(reason) = put_off(name, &self.environment.to_string()) {
+                eprintln!("SKIPPED {name} on {}: {reason}", self.environment);
+            } else {
+                eprintln!("{name}");
+                check(self, &mut *guest);
+            }
+        }
+        guest.stop().unwrap();
     }
 
     /// Asserts that the ledger has nothing of a guest; a daemon of the run's own may be in it.

@@ -30,9 +30,8 @@ macro_rules! environments {
         $(
             mod $module {
                 checks! { $environment;
-                    commands: statuses surroundings refusals flood input files busy_guests programs_beside_the_probe;
-                    awake: clock_and_identity frozen_guests_stand_still the_freezer_stops_guests clocks_survive_slices
-                        two_guests_at_once the_probe_alone the_users_files;
+                    commands: commands_and_files;
+                    awake: clocks_and_freezing two_guests_at_once the_probe_alone the_users_files;
                     secrets: secrets_of_the_host_stay_on_the_host disks_of_the_host_stay_on_the_host;
                     limits: cpus memory;
                     ending: dropped busy hung dead frozen deadline availability_leaves_nothing;
