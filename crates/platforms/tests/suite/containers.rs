@@ -1,27 +1,22 @@
-//! What only containers guarantee: their limits, their network, their mounts, and that nothing of
-//! them outlives a crash.
+//! What only containers guarantee: their logs, their mounts, and that nothing of them outlives a
+//! crash.
 //!
 //! It is the same for every platform with a bundle or an engine. What all platforms guarantee is in
-//! `conformance/`, and what the runtimes' keys guarantee in `runtimes.rs`.
+//! `conformance/`, their networks are in `networks.rs` and `engines.rs`, and what the runtimes' keys
+//! guarantee is in `runtimes.rs`.
 
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
 use crate::common::{Bench, MINUTE, benches, benches_with, command, exclusive_turn, says, shell};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
-use weigh_model::{EnvironmentSpec, ImageSpec};
-use weigh_platforms::{Guest, GuestRequest, PlatformError, RunOptions, SessionError, resolve};
-use weigh_protocol::{Command, Input, Reply, Status, Stream, encode};
+use weigh_model::ImageSpec;
+use weigh_platforms::{GuestRequest, PlatformError, RunOptions, SessionError};
+use weigh_protocol::{Command, Reply, Status, Stream, encode};
 
 /// The platforms that this file tests.
 const PLATFORMS: &[&str] = &["runc", "crun", "youki", "runsc", "docker"];
-
-fn shares_kernel(platform: &str) -> bool {
-    let (platform, environment) = resolve(&EnvironmentSpec::parse(platform).unwrap()).unwrap();
-    platform.capabilities(&environment).shares_kernel
-}
 
 /// Root in a container floods the standard error of the program that carries it: the log stays
 /// short, and the guest works.
@@ -190,7 +185,8 @@ fn guests_of_one_root_run_side_by_side() {
         }
         let (left, right) = guests.split_at_mut(1);
         left[0].freeze().unwrap();
-        right[0].session().facts(&[], &[]).unwrap();
+        let facts = right[0].session().facts(&[], &[]).unwrap();
+        assert!(facts.init, "{platform}: the probe is the first process");
         // They are stopped in another order than they started, one of them by dropping it.
         drop(guests.remove(1));
         guests[1].session().get("/tmp/mine", 10).unwrap();
@@ -198,158 +194,6 @@ fn guests_of_one_root_run_side_by_side() {
         guests[0].thaw().unwrap();
         guests[0].session().facts(&[], &[]).unwrap();
         guests[0].stop().unwrap();
-    }
-}
-
-#[test]
-fn limits_hold() {
-    for (platform, bench) in benches("limits", PLATFORMS) {
-        let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
-        let limit = 256u64 << 20;
-        let mut request = bench.request(platform);
-        request.cpus = vec![cpu];
-        request.memory_bytes = Some(limit);
-        let mut guest = bench.launch(&request).unwrap();
-        let facts = guest.session().facts(&[], &[]).unwrap();
-        if shares_kernel(platform) {
-            assert_eq!(facts.cpus, [cpu], "{platform}");
-        }
-        assert_eq!(facts.cpus.len(), 1, "{platform}");
-        assert!(facts.init, "{platform}: the probe is the first process");
-        let hungry = "head -c 600000000 /dev/zero | tail -c 500000000 | wc -c";
-        // If the limit includes the guest's kernel, that kernel may be killed instead.
-        match guest.session().run(&command(&["sh", "-c", hungry]), RunOptions::within(MINUTE)) {
-            Err(SessionError::Lost { .. }) if !shares_kernel(platform) => {}
-            done => {
-                assert_ne!(
-                    done.unwrap().output,
-                    b"500000000\n",
-                    "{platform}: the memory limit does not hold"
-                );
-                // The guest itself survives.
-                says(&mut *guest, "true");
-            }
-        }
-        guest.stop().unwrap();
-    }
-}
-
-#[test]
-fn networks_follow_the_net_key() {
-    let interfaces = |text: &str| text.split_whitespace().map(String::from).collect::<BTreeSet<_>>();
-    let of_host: BTreeSet<String> = std::fs::read_dir("/sys/class/net")
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
-    for (platform, bench) in benches_with(exclusive_turn, "net", PLATFORMS) {
-        let inside = |net: &str| {
-            let mut guest = bench.guest(&format!("{platform}:net={net}"));
-            let seen = interfaces(&says(&mut *guest, "sed -n 's/^ *\\([^:]*\\):.*/\\1/p' /proc/net/dev"));
-            let address = guest.address();
-            guest.stop().unwrap();
-            (seen, address)
-        };
-        let (none, address) = inside("none");
-        assert!(none.contains("lo") && !none.contains("eth0") && address.is_none(), "{platform}: {none:?}");
-        let (host, address) = inside("host");
-        // Not every guest kernel lists interfaces that are down.
-        assert!(
-            if shares_kernel(platform) { of_host.is_subset(&host) } else { host.len() > 1 },
-            "{platform}: {host:?}"
-        );
-        assert!(address.is_none_or(|address| address.is_loopback()), "{platform}: {address:?}");
-        if platform == "docker" {
-            let (nat, address) = inside("nat");
-            assert!(nat.contains("eth0"), "{nat:?}");
-            assert!(address.is_some_and(|address| !address.is_loopback()), "{address:?}");
-        }
-    }
-}
-
-#[test]
-fn much_output_comes_through() {
-    const BYTES: usize = 100_000_000;
-    for (platform, bench) in benches("output", PLATFORMS) {
-        let mut guest = bench.guest(platform);
-        let started = Instant::now();
-        let script = format!("head -c {BYTES} /dev/zero | tr '\\0' x; echo said >&2");
-        let done = shell(&mut *guest, &script);
-        assert_eq!((done.output.len(), done.end.output_bytes), (BYTES, BYTES as u64), "{platform}");
-        assert!(done.output.iter().all(|byte| *byte == b'x'), "{platform}");
-        assert_eq!(done.error, b"said\n", "{platform}");
-        eprintln!(
-            "{platform}: {:.0} MB/s through the channel",
-            BYTES as f64 / started.elapsed().as_secs_f64() / 1e6
-        );
-        let input = vec![b'y'; 20_000_000];
-        let counted = guest
-            .session()
-            .run(
-                &Command { input: Input::Pipe, ..command(&["wc", "-c"]) },
-                RunOptions { deadline: MINUTE, input: Some(&input) },
-            )
-            .unwrap();
-        assert_eq!(counted.output, b"20000000\n", "{platform}");
-        guest.stop().unwrap();
-    }
-}
-
-#[test]
-fn frozen_guests_stand_still_and_can_be_stopped() {
-    for (platform, bench) in benches("freeze", PLATFORMS) {
-        let mut guest = bench.guest(platform);
-        let ticks = |guest: &dyn Guest| -> u64 {
-            let stat = |pid: &u32| -> u64 {
-                let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                // The state follows the name, field 3 of proc_pid_stat(5); the times are 14 and 15.
-                let fields = text.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
-                fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
-            };
-            guest.processes().iter().map(stat).sum()
-        };
-        let id = guest.session().start(&command(&["sh", "-c", "while :; do :; done"])).unwrap();
-        guest.freeze().unwrap();
-        guest.freeze().unwrap();
-        let before = ticks(&*guest);
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(ticks(&*guest) <= before + 1, "{platform}: it goes on");
-        guest.thaw().unwrap();
-        guest.thaw().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while ticks(&*guest) <= before + 5 {
-            assert!(Instant::now() < deadline, "{platform}: it stands");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        guest.session().signal(id, 9).unwrap();
-        assert_eq!(guest.session().finish(id, MINUTE).unwrap().end.status, Status::Signalled(9));
-        guest.freeze().unwrap();
-        let started = Instant::now();
-        guest.stop().unwrap();
-        guest.stop().unwrap();
-        assert!(started.elapsed() < Duration::from_secs(8), "{platform}: {:?}", started.elapsed());
-        assert!(guest.processes().is_empty(), "{platform}");
-        assert!(matches!(guest.session().facts(&[], &[]), Err(SessionError::Lost { .. })), "{platform}");
-    }
-}
-
-#[test]
-fn a_guest_killed_from_outside_is_lost_and_cleaned() {
-    for (platform, bench) in benches("killed", PLATFORMS) {
-        let mut guest = bench.guest(platform);
-        let id = guest.session().start(&command(&["sleep", "100"])).unwrap();
-        // The first process of its PID namespace, in a sandbox the kernel, ends all others.
-        let first = if shares_kernel(platform) { weigh_images::PROBE } else { "runsc-sandbox" };
-        let pids = guest.processes();
-        let first = pids.iter().find(|pid| {
-            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.starts_with(first)
-        });
-        Invocation::new("kill").args(["-9", &first.unwrap().to_string()]).run_ok().unwrap();
-        let started = Instant::now();
-        let error = guest.session().finish(id, MINUTE).unwrap_err();
-        assert!(matches!(error, SessionError::Lost { .. }), "{platform}: {error}");
-        assert!(started.elapsed() < Duration::from_secs(10), "{platform}: {:?}", started.elapsed());
-        guest.stop().unwrap();
     }
 }
 
@@ -419,32 +263,5 @@ fn undoing_twice_is_success() {
         let platform = weigh_platforms::find(platform).unwrap();
         let detail: Value = serde_json::json!({"socket": socket, "state": "/nowhere"});
         platform.undo("container", "weighbridge-never-was", &detail).unwrap();
-    }
-}
-
-/// Not a check: prints the figures for `docs` and for comparing versions.
-#[test]
-#[ignore = "a measurement"]
-fn start_time() {
-    for (platform, bench) in benches_with(exclusive_turn, "start", PLATFORMS) {
-        let request = bench.request(platform);
-        let (found, _) = resolve(&request.environment).unwrap();
-        found.prepare(&bench.host, &request).unwrap();
-        let mut times: Vec<(Duration, Duration)> = (0..10)
-            .map(|instance| {
-                let request = GuestRequest { instance, ..request.clone() };
-                let started = Instant::now();
-                let mut guest = found.launch(&bench.host, &request).unwrap();
-                let up = started.elapsed();
-                guest.stop().unwrap();
-                (up, started.elapsed() - up)
-            })
-            .collect();
-        times.sort();
-        let stop: Duration = times.iter().map(|(_, stop)| *stop).sum::<Duration>() / 10;
-        eprintln!(
-            "{platform}: start to hello, median {:?} (from {:?} to {:?}); stop, mean {stop:?}",
-            times[5].0, times[0].0, times[9].0
-        );
     }
 }
