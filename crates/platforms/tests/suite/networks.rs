@@ -163,21 +163,36 @@ fn passt_keeps_the_loopback_interface_from_guests() {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// passt learns the card's address from the frame that QEMU sends for a restored machine, too.
-#[test]
-fn a_machine_that_is_restored_has_its_passt() {
-    let (test, environment) = ("passt-restored", "qemu:accel=tcg,net=passt");
-    if !passt_ready(test) {
-        return;
-    }
-    let Some(bench) = Bench::on(test, environment) else { return };
+/// Launches, saves and restores a machine. Returns what `ask` learns of it before and after, or
+/// nothing if it cannot run here.
+fn before_and_after_a_restore<T>(test: &str, environment: &str, ask: fn(&dyn Guest) -> T) -> Option<[T; 2]> {
+    let bench = Bench::on(test, environment)?;
     let mut request = bench.request_with(environment, &ImageSpec::Probe, None);
     request.publish.push(7);
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.restores(&bench.host, &request).unwrap();
+    let mut guest = bench.launch(&request).unwrap();
+    let before = ask(&*guest);
+    let saved = bench.host.work.join("saved");
+    std::fs::create_dir(&saved).unwrap();
+    guest.save(&saved).unwrap();
+    guest.stop().unwrap();
+    let mut guest = platform.restore(&bench.host, &request, &saved).unwrap();
+    let after = ask(&*guest);
+    guest.stop().unwrap();
+    Some([before, after])
+}
+
+/// passt learns the card's address from the frame that QEMU sends for a restored machine, too.
+#[test]
+fn a_machine_that_is_restored_has_its_passt() {
+    let test = "passt-restored";
+    if !passt_ready(test) {
+        return;
+    }
     // Nothing listens in the guest: passt accepts, the machine's kernel refuses, and passt closes.
     // Without an answer it would close after 10 s.
-    let refuses = |guest: &dyn Guest| {
+    before_and_after_a_restore(test, "qemu:accel=tcg,net=passt", |guest| {
         let Reach { address, from } = guest.reach(7).unwrap();
         let mut stream = weigh_network::connect(address, from.as_deref(), MINUTE).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
@@ -185,16 +200,7 @@ fn a_machine_that_is_restored_has_its_passt() {
             Ok(read) => assert_eq!(read, 0),
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
         }
-    };
-    let mut guest = bench.launch(&request).unwrap();
-    refuses(&*guest);
-    let saved = bench.host.work.join("saved");
-    std::fs::create_dir(&saved).unwrap();
-    guest.save(&saved).unwrap();
-    guest.stop().unwrap();
-    let mut guest = platform.restore(&bench.host, &request, &saved).unwrap();
-    refuses(&*guest);
-    guest.stop().unwrap();
+    });
 }
 
 /// The host's kernel or QEMU carries a machine's packets, as `vhost` says.
@@ -222,28 +228,18 @@ fn packets_are_carried_as_vhost_says() {
 /// The guest's kernel and its client keep the addresses that they had when it was saved.
 #[test]
 fn a_machine_that_is_restored_has_its_network() {
-    let environment = "qemu:accel=tcg,net=tap";
-    if !taps_ready("network-restored") {
+    let test = "network-restored";
+    if !taps_ready(test) {
         return;
     }
-    let Some(bench) = Bench::on("network-restored", environment) else { return };
-    let request = bench.request_with(environment, &ImageSpec::Probe, None);
-    let (platform, _) = resolve(&request.environment).unwrap();
-    platform.restores(&bench.host, &request).unwrap();
     // Nothing listens, but the machine's kernel answers with a refusal.
-    let is_there = |guest: &dyn Guest| {
+    let addresses = before_and_after_a_restore(test, "qemu:accel=tcg,net=tap", |guest| {
         let Reach { address, from } = guest.reach(7).unwrap();
         let refused = weigh_network::connect(address, from.as_deref(), MINUTE).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{refused}");
         address
-    };
-    let mut guest = bench.launch(&request).unwrap();
-    let before = is_there(&*guest);
-    let saved = bench.host.work.join("saved");
-    std::fs::create_dir(&saved).unwrap();
-    guest.save(&saved).unwrap();
-    guest.stop().unwrap();
-    let mut guest = platform.restore(&bench.host, &request, &saved).unwrap();
-    assert_eq!(is_there(&*guest), before);
-    guest.stop().unwrap();
+    });
+    if let Some([before, after]) = addresses {
+        assert_eq!(before, after);
+    }
 }

@@ -97,18 +97,6 @@ fn acceleration_is_proven_by_booting() {
     close(bench);
 }
 
-/// Other types of machine boot as well.
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn a_microvm_boots() {
-    let Some(bench) = bench("microvm") else { return };
-    let mut guest = launch(&bench, "qemu:accel=tcg,machine=microvm");
-    assert_eq!(guest.facts()["acceleration"], acceleration());
-    assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, [0]);
-    guest.stop().unwrap();
-    close(bench);
-}
-
 fn number(path: &str) -> u64 {
     std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
@@ -230,9 +218,10 @@ fn equal_pages_are_merged() {
     close(bench);
 }
 
-/// A guest's clock stops while it is frozen, and its kernel does not complain.
+/// A guest's clock stops while it is frozen, and its kernel does not complain. A kernel panic is
+/// reported as such, and at once.
 #[test]
-fn a_frozen_guest_does_not_see_the_time() {
+fn a_frozen_guest_does_not_see_the_time_and_a_panic_is_quoted() {
     let Some(bench) = bench("frozen") else { return };
     let mut guest = launch(&bench, "qemu:accel=tcg");
     let read = |guest: &mut dyn Guest| guest.session().clock().unwrap().0;
@@ -254,6 +243,12 @@ fn a_frozen_guest_does_not_see_the_time() {
     for word in ["stall", "lockup", "unstable", "Marking TSC", "WARNING", "BUG"] {
         assert!(!log.contains(word), "{log}");
     }
+    let asked = Instant::now();
+    let error = guest.session().put("/proc/sysrq-trigger", 0o200, b"c").unwrap_err().to_string();
+    let told = guest.exit_reason().unwrap();
+    assert!(asked.elapsed() < patience(Duration::from_secs(20)), "{:?}", asked.elapsed());
+    assert!(error.contains("lost"), "{error}");
+    assert!(told.contains("its kernel panicked: sysrq triggered crash"), "{told}");
     guest.stop().unwrap();
     close(bench);
 }
@@ -387,23 +382,9 @@ fn exits_of_a_machine_are_counted() {
     close(bench);
 }
 
-/// A kernel panic is reported as such, and at once.
-#[test]
-fn a_panic_is_quoted() {
-    let Some(bench) = bench("panic") else { return };
-    let mut guest = launch(&bench, "qemu:accel=tcg");
-    let asked = Instant::now();
-    let error = guest.session().put("/proc/sysrq-trigger", 0o200, b"c").unwrap_err().to_string();
-    let told = guest.exit_reason().unwrap();
-    assert!(asked.elapsed() < patience(Duration::from_secs(20)), "{:?}", asked.elapsed());
-    assert!(error.contains("lost"), "{error}");
-    assert!(told.contains("its kernel panicked: sysrq triggered crash"), "{told}");
-    guest.stop().unwrap();
-    close(bench);
-}
-
-/// The probe also works over a second serial line, also after a restore, and the console stays
-/// separate. If the host has no vsock for guests, asking for it reports that.
+/// A microvm boots as other machines do. Its probe works over a second serial line, also after a
+/// restore, and the console stays separate. If the host has no vsock for guests, asking for it
+/// reports that.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn channels_follow_the_channel_key() {
@@ -412,6 +393,8 @@ fn channels_follow_the_channel_key() {
     let (platform, _) = resolve(&request.environment).unwrap();
     platform.prepare(&bench.host, &request).unwrap();
     let mut guest = platform.launch(&bench.host, &request).unwrap();
+    assert_eq!(guest.facts()["acceleration"], acceleration());
+    assert_eq!(guest.session().facts(&[], &[]).unwrap().cpus, [0]);
     let bytes: Vec<u8> = (0..20_000_u32).map(|i| (i * 31 % 256) as u8).collect();
     guest.session().put("/bytes", 0o600, &bytes).unwrap();
     assert_eq!(guest.session().get("/bytes", 1 << 20).unwrap(), bytes);
@@ -445,12 +428,10 @@ fn channels_follow_the_channel_key() {
 fn qemu_gives_up_root_and_is_filtered() {
     let Some(bench) = bench("confined") else { return };
     let is_root = weigh_host::facts::is_root();
-    let with_files = |environment| bench.request_with(environment, &ImageSpec::Host, None);
     let mut requests =
         vec![request(&bench, "qemu:accel=tcg"), request(&bench, "qemu:accel=tcg,net=user,machine=microvm")];
     if is_root {
-        requests.push(request(&bench, "qemu:accel=tcg,disk=raw,size=8MiB"));
-        requests.push(with_files("qemu:accel=tcg"));
+        requests.push(bench.request_with("qemu:accel=tcg,disk=raw,size=8MiB", &ImageSpec::Host, None));
     }
     if passt_ready("confined") {
         requests.push(request(&bench, "qemu:accel=tcg,net=passt"));
