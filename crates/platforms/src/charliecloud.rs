@@ -5,12 +5,24 @@
 //! Processes, devices and, unless the key `net` says otherwise, the network are the host's. If the
 //! host's root starts such a guest, the guest's root can reach the host's disks through `/dev`.
 
-use crate::spawn::{LaunchContext, LaunchSpec, OwnMount, Sandbox, SandboxKind};
-use crate::{About, Capabilities, PlatformError, Result, common_keys};
+use crate::common_keys::{self, Storage};
+use crate::helpers::version_text;
+use crate::spawn::{OwnMount, Runtime, Start};
+use crate::{
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
+    namespaces, setting,
+};
+use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use weigh_host::cgroup::Cgroup;
 use weigh_images::Mount;
+use weigh_model::EnvironmentSpec;
+
+const PROGRAM: &str = "ch-run";
+const REMEDY: &str =
+    "install it with `apt-get install charliecloud`, or name the file with `charliecloud:binary=PATH`";
 
 /// How a guest differs from the host by design: pairs of parity key and reason.
 const IMPLIES: &[(&str, &str)] = &[
@@ -20,56 +32,105 @@ const IMPLIES: &[(&str, &str)] = &[
     ("user", "root of a user namespace of its own"),
 ];
 
-const KIND: SandboxKind = SandboxKind {
-    about: About {
-        name: "charliecloud",
-        summary: "a container by Charliecloud's ch-run: a root of its own by user and mount namespaces, no more",
-        keys: &[
-            common_keys::net(&["host", "none", "bridge", "nat"]),
-            common_keys::STORAGE,
-            common_keys::CPUS,
-            common_keys::MEMORY,
-            common_keys::ROOTFS,
-            common_keys::BINARY,
-        ],
-    },
-    program: "ch-run",
-    remedy: "install it with `apt-get install charliecloud`, or name the file with `charliecloud:binary=PATH`",
-    capabilities: || Capabilities {
-        keeps_secrets: false,
-        implies: IMPLIES,
-        ..crate::namespaces::capabilities()
-    },
-    make,
+/// The platform `charliecloud`.
+pub struct Charliecloud;
+
+const ABOUT: About = About {
+    name: "charliecloud",
+    summary: "a container by Charliecloud's ch-run: a root of its own by user and mount namespaces, no more",
+    keys: &[
+        common_keys::net(&["host", "none", "bridge", "nat"]),
+        common_keys::STORAGE,
+        common_keys::CPUS,
+        common_keys::MEMORY,
+        common_keys::ROOTFS,
+        common_keys::BINARY,
+    ],
 };
 
-/// The platform `charliecloud`.
-pub const CHARLIECLOUD: Sandbox = Sandbox::new(&KIND);
+impl Platform for Charliecloud {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
 
-fn make(making: &LaunchContext<'_>) -> Result<LaunchSpec> {
+    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
+        Capabilities { keeps_secrets: false, implies: IMPLIES, ..namespaces::capabilities() }
+            .with_networks(self, environment)
+    }
+
+    fn availability(&self, host: &Host) -> Availability {
+        let found = crate::oci::availability(self, host, |request| {
+            let version = version_text(&self.program(&request.environment)?)?;
+            self.launch(host, request)?.stop()?;
+            Ok(format!("{PROGRAM} {}", version_number(&version)))
+        });
+        common_keys::with_namespaces_remedy(found, host)
+    }
+
+    fn prepare(&self, _: &Host, request: &GuestRequest) -> Result<()> {
+        self.program(&request.environment).map(|_| ())
+    }
+
+    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
+        let program = self.program(&request.environment)?;
+        let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
+        let (line, mounts) = command_line(&program, request, &directory)?;
+        let command = |_: Option<&Cgroup>, _: &Storage| -> Vec<OsString> { line.clone() };
+        let variables = [OsString::from("USER=root")];
+        let runtime = Runtime {
+            mounts: &mounts,
+            variables: &variables,
+            assembled: true,
+            directory: Some(directory),
+            ..Runtime::new(&command)
+        };
+        let net = setting(self, &request.environment, "net");
+        let mut namespaces = UnshareFlags::NEWNS;
+        // An ordinary user may mount only in a user namespace.
+        namespaces.set(UnshareFlags::NEWUSER, !weigh_host::facts::is_root());
+        namespaces.set(UnshareFlags::NEWNET, net == "none");
+        let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
+        Ok(Box::new(start.launch_in(host, request, net)?))
+    }
+
+    fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
+        let net = setting(self, &request.environment, "net");
+        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
+    }
+}
+
+impl Charliecloud {
+    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf> {
+        common_keys::program(self, environment, PROGRAM, REMEDY)
+    }
+}
+
+/// Returns the command line of `ch-run`, and the mounts that only it and the guest see beside the
+/// root. The guest's directory is made if these mounts need it.
+fn command_line(
+    program: &Path,
+    request: &GuestRequest,
+    directory: &Path,
+) -> Result<(Vec<OsString>, Vec<OwnMount>)> {
     // Without `--private-tmp` the guest would see the host's /tmp.
-    let mut made = LaunchSpec {
-        arguments: ["--private-tmp", "--no-passwd"].map(Into::into).into(),
-        variables: vec!["USER=root".into()],
-        ..LaunchSpec::default()
-    };
+    let mut line: Vec<OsString> = vec![program.into(), "--private-tmp".into(), "--no-passwd".into()];
+    let mut own_mounts = Vec::new();
     // The private /tmp hides what the root has below its own /tmp. Those files are shown there once
     // more, read-only, from places outside of the root.
-    let mounts = making.request.root.mounts();
-    let binds = mounts.into_iter().filter_map(|mount| match mount {
+    let binds = request.root.mounts().into_iter().filter_map(|mount| match mount {
         Mount::Bind(bind) if bind.target.starts_with("/tmp") => Some(bind),
         _ => None,
     });
     for (number, bind) in binds.enumerate() {
-        let place = making.directory.join(number.to_string());
-        making.make_directory()?;
+        let place = directory.join(number.to_string());
+        fs::create_dir_all(directory).map_err(PlatformError::at("make the directory", directory))?;
         let made_place = if bind.source.is_dir() { fs::create_dir(&place) } else { fs::write(&place, "") };
         made_place.map_err(PlatformError::at("make", &place))?;
-        made.arguments.extend(["--bind".into(), pair(&place, &bind.target)?]);
-        made.mounts.push(OwnMount::Bind(bind.source.clone(), place));
+        line.extend(["--bind".into(), pair(&place, &bind.target)?]);
+        own_mounts.push(OwnMount::Bind(bind.source.clone(), place));
     }
-    made.arguments.extend([making.root().into(), "--".into()]);
-    Ok(made)
+    line.extend([request.root.skeleton.clone().into(), "--".into(), weigh_images::PROBE.into()]);
+    Ok((line, own_mounts))
 }
 
 /// Returns a bind in the form that `ch-run` takes, `SOURCE:TARGET`.
@@ -88,6 +149,11 @@ fn pair(source: &Path, target: &Path) -> Result<OsString> {
     Ok(pair)
 }
 
+/// Returns the first word of a program's answer that begins with a digit.
+fn version_number(text: &str) -> &str {
+    text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("?")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +163,11 @@ mod tests {
         assert_eq!(pair(Path::new("/work/0"), Path::new("/tmp/mine")).unwrap(), "/work/0:/tmp/mine");
         let error = pair(Path::new("/work/0"), Path::new("/tmp/a:b")).unwrap_err();
         assert!(matches!(&error, PlatformError::Unavailable { remedy: Some(_), .. }), "{error}");
+    }
+
+    #[test]
+    fn version_numbers_are_found_in_program_output() {
+        assert_eq!(version_number("0.31\n"), "0.31");
+        assert_eq!(version_number("none"), "?");
     }
 }

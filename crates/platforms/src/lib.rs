@@ -57,7 +57,6 @@ pub use platform::{
 };
 pub use registry::{ALIASES, Undoers, all, availabilities, defaults, find, resolve, setting};
 pub use session::{Arrival, CompletedCommand, Progress, RunOptions, Session, SessionError};
-pub use spawn::Sandbox;
 pub use vm::vmm::Vmm;
 
 /// Parsers for the output of programs that run guests, for fuzzing.
@@ -72,7 +71,7 @@ const ALL: &[&dyn Platform] = &[
     &native::Native,
     &namespaces::Namespaces,
     &bubblewrap::Bubblewrap,
-    &charliecloud::CHARLIECLOUD,
+    &charliecloud::Charliecloud,
     &runc::RUNC,
     &crun::CRUN,
     &youki::YOUKI,

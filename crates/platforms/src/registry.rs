@@ -227,8 +227,7 @@ mod tests {
         let registry = include_str!("lib.rs");
         let list = &registry[registry.find("const ALL").unwrap()..];
         // In pieces, or this file would be one of them.
-        const MARKS: [[&str; 2]; 4] =
-            [["impl Platform", " for "], ["Oci::", "new("], ["Vmm::", "new("], ["Sandbox::", "new("]];
+        const MARKS: [[&str; 2]; 3] = [["impl Platform", " for "], ["Oci::", "new("], ["Vmm::", "new("]];
         let mut found = [0; MARKS.len()];
         for file in std::fs::read_dir(source).unwrap() {
             let path = file.unwrap().path();

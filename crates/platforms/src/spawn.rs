@@ -10,14 +10,11 @@ mod family;
 mod guest;
 mod inside;
 mod rights;
-mod sandbox;
 mod step;
 
 pub(crate) use guest::{LocalGuest, Runtime, Start};
 pub use inside::Inside;
 pub(crate) use inside::is_first;
-pub use sandbox::Sandbox;
-pub(crate) use sandbox::{LaunchContext, LaunchSpec, SandboxKind};
 pub(crate) use step::shown_groups;
 
 use crate::common_keys::Storage;
