@@ -10,7 +10,7 @@ mod guest;
 
 use crate::common_keys::{self, Storage};
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
-use crate::oci::own_layer;
+use crate::oci::{image_name, own_layer};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     network, setting,
@@ -140,7 +140,7 @@ impl Platform for Containerd {
         let network = network::of_guest(host, request, self.value(request, "net"))?;
         let mut arguments = network_options(network.as_ref());
         arguments.extend(self.arguments(host, request)?);
-        let image = client::image_name(&*self.root(host, request)?);
+        let image = image_name(&*self.root(host, request)?);
         Ok(Box::new(guest::launch(host, request, client, network, &arguments, &image)?))
     }
 
@@ -178,7 +178,6 @@ impl Containerd {
     fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::RootLayout<'a>> {
         let own = self.value(request, "storage") == "overlay";
         own_layer::of(&request.root, own, &host.work)
-            .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
     /// Returns the arguments of `ctr run` except the guest's names: those that a user would give.

@@ -13,6 +13,7 @@ mod guest;
 mod made;
 
 use crate::common_keys;
+use crate::guest::platform_change;
 use crate::oci::access::{Access, number_of, unused_subnet};
 use crate::oci::availability;
 use crate::oci::freezer::Freezer;
@@ -224,7 +225,6 @@ impl Docker {
     fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<RootLayout<'a>> {
         let own = self.value(request, "storage") != "tmpfs";
         own_layer::of(&request.root, own, &host.work)
-            .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
     /// Checks what only the engine knows: whether it has the runtime, and whether it maps users.
@@ -298,12 +298,8 @@ fn network_of(host: &Host, engine: &Engine) -> Result<Ipv4Addr> {
 }
 
 fn change(what: &str, id: &str, engine: &Engine) -> Change {
-    Change::Platform {
-        platform: "docker".into(),
-        what: what.into(),
-        id: id.into(),
-        detail: json!({"socket": engine.socket(), "boot": boot_id(), "recorded_ns": monotonic_ns()}),
-    }
+    let detail = json!({"socket": engine.socket(), "boot": boot_id(), "recorded_ns": monotonic_ns()});
+    platform_change("docker", what, id, detail)
 }
 
 #[cfg(test)]

@@ -13,10 +13,10 @@
 //! unmounted again, because the kernel's identity shows that a guest reads the host's clock.
 
 mod command;
-mod identity;
 mod system;
 
 use crate::common_keys::{self, Storage};
+use crate::enter::uncover_boot_identity;
 use crate::helpers::version_line;
 use crate::spawn::{Runtime, Start};
 use crate::{
@@ -135,7 +135,7 @@ impl Platform for Nspawn {
             ..Start::new(self.name(), request, UnshareFlags::NEWNS)
         };
         let guest = start.launch(host)?.with_network(network);
-        identity::restore(&guest);
+        uncover_boot_identity(guest.processes());
         Ok(Box::new(guest))
     }
 

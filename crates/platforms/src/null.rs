@@ -8,7 +8,7 @@
 mod probe;
 mod script;
 
-use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     Session, Values, setting,
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use weigh_host::ledger::Change;
+use weigh_images::Root;
 use weigh_model::{EnvironmentSpec, SpecError};
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -107,14 +107,8 @@ impl Platform for Null {
 
     fn availability(&self, host: &Host) -> Availability {
         let environment = EnvironmentSpec::new(self.name(), Default::default());
-        let request = Fake {
-            environment,
-            run: "availability".into(),
-            instance: 0,
-            cpus: Vec::new(),
-            memory_bytes: None,
-        };
-        match self.start(host, request) {
+        let request = GuestRequest::new(environment, 0, Arc::new(Root::default()));
+        match self.start(host, Fake { run: "availability".into(), request }) {
             Ok(_) => Availability::Ready { detail: "a fake".into() },
             Err(error) => error.into(),
         }
@@ -122,28 +116,15 @@ impl Platform for Null {
 
     fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
         if setting(self, &request.environment, "undo") == "fail" {
-            host.ledger.record(Change::Platform {
-                platform: self.name().into(),
-                what: "change".into(),
-                id: request.environment.to_string(),
-                detail: serde_json::Value::Null,
-            })?;
+            let id = request.environment.to_string();
+            host.ledger.record(platform_change(self.name(), "change", &id, serde_json::Value::Null))?;
         }
         Ok(())
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
-        let guest = self.start(
-            host,
-            Fake {
-                environment: request.environment.clone(),
-                run: host.run.clone(),
-                instance: request.instance,
-                cpus: request.cpus.clone(),
-                memory_bytes: request.memory_bytes,
-            },
-        )?;
-        Ok(Box::new(guest))
+        let fake = Fake { run: host.run.clone(), request: request.clone() };
+        Ok(Box::new(self.start(host, fake)?))
     }
 
     fn host_changes(&self, _: &GuestRequest) -> Vec<String> {
@@ -173,7 +154,7 @@ fn facts(text: &str) -> Result<BTreeMap<String, String>, &str> {
 impl Null {
     fn start(&self, host: &Host, fake: Fake) -> Result<CoreGuest<FakeGuest>> {
         let failed = |reason: String| PlatformError::launch(self.name(), reason);
-        let (environment, instance) = (fake.environment.clone(), fake.instance);
+        let GuestRequest { environment, instance, .. } = fake.request.clone();
         let script = Script::read(&environment, |key| setting(self, &environment, key))
             .map_err(|error| failed(error.to_string()))?;
         if script.refuses_to_launch {

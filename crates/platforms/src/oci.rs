@@ -60,6 +60,11 @@ pub(crate) fn with_probe<T>(
     tried
 }
 
+/// Name of the image of a root, for engines with a store of images.
+pub(crate) fn image_name(root: &Root) -> String {
+    format!("localhost/weighbridge/root:{}", root.digest.chars().take(12).collect::<String>())
+}
+
 /// Returns an error and its causes, on one line.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -12,7 +12,7 @@ use crate::common_keys::{self, Storage};
 use crate::mapped::{MAPPED, grant_traverse};
 use crate::oci::access::Access;
 use crate::oci::mounts::{self, GuestMount, scratch_mode};
-use crate::oci::own_layer;
+use crate::oci::{image_name, own_layer};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
     setting,
@@ -136,7 +136,6 @@ impl Podman {
     fn root<'a>(&self, host: &Host, request: &'a GuestRequest) -> Result<own_layer::RootLayout<'a>> {
         let own = self.value(request, "storage") == "overlay";
         own_layer::of(&request.root, own, &host.work)
-            .map_err(PlatformError::io("lay out a root with a writable /var/tmp"))
     }
 
     /// Returns the arguments of `podman run` after the guest's names: those that a user would give.
@@ -201,7 +200,7 @@ impl Podman {
                     .flat_map(|word| [word.to_string(), format!("0:{first}:{count}")]),
             );
         }
-        words.extend([store::image_name(&root), weigh_images::PROBE.into()]);
+        words.extend([image_name(&root), weigh_images::PROBE.into()]);
         Ok(words)
     }
 }

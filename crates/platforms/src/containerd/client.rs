@@ -3,6 +3,7 @@
 use super::{Containerd, PLATFORM};
 use crate::guest::platform_change;
 use crate::helpers::fnv_1a;
+use crate::oci::image_name;
 use crate::oci::mounts::all_mount_points;
 use crate::{Host, PlatformError, Result, common_keys, setting};
 use rustix::io::Errno;
@@ -267,11 +268,6 @@ pub(super) fn bounded(name: String) -> String {
         return name;
     }
     format!("weighbridge-{:016x}", fnv_1a(name.bytes()))
-}
-
-/// Name of the image of a root.
-pub(super) fn image_name(root: &Root) -> String {
-    format!("localhost/weighbridge/root:{}", root.digest.chars().take(12).collect::<String>())
 }
 
 #[cfg(test)]

@@ -143,6 +143,14 @@ impl Engine {
         self.ask(doing, Method::GET, path, Content::Nothing)
     }
 
+    /// The same; `None` if nothing is there.
+    pub(super) fn find(&self, doing: &'static str, path: &str) -> Result<Option<Value>, EngineError> {
+        match self.get(doing, path) {
+            Err(error) if error.is_not_found() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Requests an action, or that the engine makes what `content` describes.
     pub(super) fn post(
         &self,
@@ -182,11 +190,7 @@ impl Engine {
 
     /// Whether an image of this name exists.
     pub(super) fn has_image(&self, name: &str) -> Result<bool, EngineError> {
-        match self.get("look for an image", &format!("/images/{name}/json")) {
-            Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(self.find("look for an image", &format!("/images/{name}/json"))?.is_some())
     }
 
     /// Makes an image of one layer from a tar archive.

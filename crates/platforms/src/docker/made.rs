@@ -31,14 +31,9 @@ impl Engine {
 
     /// Returns the gateway of a network, if the network exists.
     pub(super) fn gateway(&self, name: &str) -> Result<Option<Ipv4Addr>, EngineError> {
-        match self.get("describe a network", &format!("/networks/{name}")) {
-            Ok(found) => {
-                let mut pools = found["IPAM"]["Config"].as_array().into_iter().flatten();
-                Ok(pools.find_map(|pool| pool["Gateway"].as_str()?.parse().ok()))
-            }
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let found = self.find("describe a network", &format!("/networks/{name}"))?.unwrap_or_default();
+        let mut pools = found["IPAM"]["Config"].as_array().into_iter().flatten();
+        Ok(pools.find_map(|pool| pool["Gateway"].as_str()?.parse().ok()))
     }
 
     /// Makes a bridge network of 256 addresses; the last ones are for clients.

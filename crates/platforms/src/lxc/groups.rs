@@ -7,7 +7,6 @@
 use super::rootfs::field;
 use crate::enter::uncover_boot_identity;
 use crate::process_tracker::ProcessTracker;
-use crate::spawn::is_first;
 use crate::{GuestRequest, Host, PlatformError, Result};
 use std::fs;
 use std::time::Duration;
@@ -97,12 +96,9 @@ impl Groups {
         self.monitor.cpu_ns().map_or(0, |all| all.saturating_sub(living))
     }
 
-    /// Shows the container the boot identity of the host, which LXC hides. If that fails, the guest
-    /// is measured all the same, with a wider bracket around its clock.
+    /// Shows the container the boot identity of the host, which LXC hides.
     pub(crate) fn uncover_boot_identity(&self) {
-        if let Some(first) = self.cgroup.processes().into_iter().find(|pid| is_first(*pid)) {
-            let _its_clock_is_checked_otherwise = uncover_boot_identity(first);
-        }
+        uncover_boot_identity(self.cgroup.processes());
     }
 
     /// Resumes the container's processes and LXC's own: one that is frozen does not answer, nor

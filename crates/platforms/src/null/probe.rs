@@ -1,6 +1,7 @@
 //! The thread that plays a probe.
 
 use super::script::{Fault, Noise, Script};
+use crate::GuestRequest;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -8,7 +9,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
-use weigh_model::EnvironmentSpec;
 use weigh_protocol::{
     ClockReading, Command, Decoder, EndOfCommand, GuestFacts, Reply, Request, ResourceUse, Status, Stream,
     VERSION, encode,
@@ -19,11 +19,8 @@ const SERVER: &str = "serve";
 
 /// A fake guest as it was asked for.
 pub(super) struct Fake {
-    pub(super) environment: EnvironmentSpec,
     pub(super) run: String,
-    pub(super) instance: u64,
-    pub(super) cpus: Vec<u32>,
-    pub(super) memory_bytes: Option<u64>,
+    pub(super) request: GuestRequest,
 }
 
 /// What the guest's owner and its thread both see.
@@ -89,8 +86,9 @@ struct Probe<'a> {
 
 /// Answers until the channel is closed, a shutdown is asked for, or the script says die.
 pub(super) fn serve(stream: &UnixStream, script: Script, fake: &Fake, shared: &Shared) {
-    let noise = Noise::new(script.seed, &fake.environment.to_string(), fake.instance);
-    let ways = Noise::new(script.seed, "ways", fake.instance);
+    let GuestRequest { environment, instance, .. } = &fake.request;
+    let noise = Noise::new(script.seed, &environment.to_string(), *instance);
+    let ways = Noise::new(script.seed, "ways", *instance);
     let mut probe = Probe {
         stream,
         script,
@@ -314,8 +312,8 @@ impl Probe<'_> {
             kernel: host.release().to_string_lossy().into_owned(),
             architecture: host.machine().to_string_lossy().into_owned(),
             boot: if self.script.own_kernel { Some("a boot of its own".into()) } else { boot.ok() },
-            cpus: self.script.cpus.map_or_else(|| self.fake.cpus.clone(), |cpus| (0..cpus).collect()),
-            memory_limit_bytes: self.fake.memory_bytes,
+            cpus: self.script.cpus.map_or_else(|| self.fake.request.cpus.clone(), |cpus| (0..cpus).collect()),
+            memory_limit_bytes: self.fake.request.memory_bytes,
             init: true,
             user: rustix::process::geteuid().as_raw(),
             ..GuestFacts::default()

@@ -1,7 +1,6 @@
 //! The driver of all runtimes. Their differences are data.
 
 use super::bundle::Binds;
-use super::guest::StartFrom;
 use super::runtime::Runtime;
 use super::{leftovers, restore};
 use crate::helpers::version_line;
@@ -65,12 +64,7 @@ impl Oci {
         self.0
     }
 
-    fn start(
-        &self,
-        host: &Host,
-        request: &GuestRequest,
-        start_from: StartFrom<'_>,
-    ) -> Result<Box<dyn Guest>> {
+    fn start(&self, host: &Host, request: &GuestRequest, saved: Option<&Path>) -> Result<Box<dyn Guest>> {
         let runtime = Runtime::find(self, host, &request.environment)?;
         let word = |key| setting(self, &request.environment, key);
         let mapped = word("user") == "mapped";
@@ -88,7 +82,7 @@ impl Oci {
             filtered: word("seccomp") == "on",
             filters_devices: self.0.filters_devices,
         };
-        Ok(Box::new(super::guest::launch(runtime, host, request, &options, start_from)?))
+        Ok(Box::new(super::guest::launch(runtime, host, request, &options, saved)?))
     }
 }
 
@@ -149,7 +143,7 @@ impl Platform for Oci {
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
-        self.start(host, request, StartFrom::Fresh)
+        self.start(host, request, None)
     }
 
     fn restores(&self, host: &Host, request: &GuestRequest) -> Result<()> {
@@ -159,7 +153,7 @@ impl Platform for Oci {
 
     fn restore(&self, host: &Host, request: &GuestRequest, saved: &Path) -> Result<Box<dyn Guest>> {
         self.restores(host, request).map_err(|why| restore::unavailable(&why))?;
-        self.start(host, request, StartFrom::Saved(saved))
+        self.start(host, request, Some(saved))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {

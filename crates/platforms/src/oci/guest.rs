@@ -40,16 +40,8 @@ pub(super) struct ContainerOptions<'a> {
     pub(super) filters_devices: bool,
 }
 
-/// How a guest begins.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum StartFrom<'a> {
-    /// Anew.
-    Fresh,
-    /// From what [`Guest::save`] wrote to this directory.
-    Saved(&'a Path),
-}
-
-/// Starts a container and returns when its probe has said hello.
+/// Starts a container, or restores it from what [`crate::Guest::save`] wrote to `saved`, and returns
+/// when its probe has said hello.
 ///
 /// # Errors
 /// The container did not come up; what was made is undone.
@@ -58,7 +50,7 @@ pub(super) fn launch(
     host: &Host,
     request: &GuestRequest,
     options: &ContainerOptions<'_>,
-    start_from: StartFrom<'_>,
+    saved: Option<&Path>,
 ) -> Result<CoreGuest<OciContainer>> {
     let name = container_id(&host.run, request.instance);
     let mut core = GuestCore { name, ..GuestCore::new(runtime.platform, host, request) };
@@ -99,9 +91,7 @@ pub(super) fn launch(
     }
     core.network = network.map(|network| Box::new(network) as _);
     (core.cgroup, core.entries) = (Some(cgroup), entries);
-    CoreGuest::launch(core, OciContainer { runtime }, |container, core| {
-        container.start(core, &bundle, start_from)
-    })
+    CoreGuest::launch(core, OciContainer { runtime }, |container, core| container.start(core, &bundle, saved))
 }
 
 /// Returns the name of a container, unique on this host. A hash replaces a long name of a run:
@@ -174,10 +164,10 @@ pub(super) struct OciContainer {
 }
 
 impl OciContainer {
-    fn start(&self, core: &mut GuestCore, bundle: &Path, start_from: StartFrom<'_>) -> Result<()> {
-        let command = match start_from {
-            StartFrom::Fresh => self.runtime.command().arg("run"),
-            StartFrom::Saved(saved) => restore::command(&self.runtime, saved),
+    fn start(&self, core: &mut GuestCore, bundle: &Path, saved: Option<&Path>) -> Result<()> {
+        let command = match saved {
+            None => self.runtime.command().arg("run"),
+            Some(saved) => restore::command(&self.runtime, saved),
         };
         core.start_clock();
         core.start_and_greet(

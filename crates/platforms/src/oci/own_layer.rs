@@ -6,6 +6,7 @@
 //! skeleton.
 
 use crate::common_keys::Storage;
+use crate::{PlatformError, Result};
 use std::fs;
 use std::io;
 use std::ops::Deref;
@@ -37,10 +38,16 @@ impl Deref for RootLayout<'_> {
 ///
 /// # Errors
 /// The skeleton could not be copied, or `/var` could not be read.
-pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<RootLayout<'a>> {
+pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> Result<RootLayout<'a>> {
     if !own {
         return Ok(RootLayout::Same(root));
     }
+    let laid_out = laid_out_anew(root, work);
+    let root = laid_out.map_err(PlatformError::io("lay out a root with a writable /var/tmp"))?;
+    Ok(RootLayout::Own(Box::new(root)))
+}
+
+fn laid_out_anew(root: &Root, work: &Path) -> io::Result<Root> {
     let mut new = root.clone();
     new.digest = format!("1a1e5{}", root.digest);
     let short: String = new.digest.chars().take(16).collect();
@@ -73,7 +80,7 @@ pub(crate) fn of<'a>(root: &'a Root, own: bool, work: &Path) -> io::Result<RootL
     let is_free = |bind: &Bind| !root.binds.iter().any(|other| other.target == bind.target);
     let entries = entries.into_iter().filter(|(bind, kind)| *kind != Kind::Link && is_free(bind));
     new.binds.extend(entries.map(|(bind, _)| bind));
-    Ok(RootLayout::Own(Box::new(new)))
+    Ok(new)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

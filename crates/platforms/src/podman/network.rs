@@ -7,6 +7,7 @@
 //! nftables, if it is set up for that, stays.
 
 use super::store::Store;
+use crate::guest::platform_change;
 use crate::oci::access::unused_subnet;
 use crate::{Host, PlatformError, Result};
 use serde_json::{Value, json};
@@ -15,7 +16,6 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 use weigh_host::command::Invocation;
-use weigh_host::ledger::Change;
 
 /// For one call of `iptables`; it waits for others that hold its lock.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -62,12 +62,8 @@ impl Network {
         let gateway = unused_subnet(host, &name)?;
         let [a, b, c, _] = gateway.octets();
         let subnet = format!("{a}.{b}.{c}.0/24");
-        host.ledger.record(Change::Platform {
-            platform: "podman".into(),
-            what: "network".into(),
-            id: name.clone(),
-            detail: json!({"subnet": subnet, "chains_there": has_chains()}),
-        })?;
+        let detail = json!({"subnet": subnet, "chains_there": has_chains()});
+        host.ledger.record(platform_change("podman", "network", &name, detail))?;
         // The identity is Podman's: 64 hexadecimal digits, any that are unique in the store.
         let text = json!({
             "name": name,

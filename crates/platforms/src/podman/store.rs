@@ -4,7 +4,9 @@
 //! So nothing of the user's storage is touched, a record that a crash leaves half written harms
 //! nobody, and what is left to undo are processes, mounts and network devices.
 
+use crate::guest::platform_change;
 use crate::oci::access::number_of;
+use crate::oci::image_name;
 use crate::oci::mounts::OWN_STORE;
 use crate::{Host, PlatformError, Result};
 use rustix::mount::{UnmountFlags, unmount};
@@ -129,12 +131,9 @@ impl Store {
             host.ledger.record(Change::Directory { path: path.clone() })?;
         }
         let namespaces_mounted = is_mounted(Path::new(NAMESPACES));
-        host.ledger.record(Change::Platform {
-            platform: "podman".into(),
-            what: "store".into(),
-            id: self.directory.display().to_string(),
-            detail: json!({"state": self.state(), "namespaces_mounted": namespaces_mounted}),
-        })?;
+        let detail = json!({"state": self.state(), "namespaces_mounted": namespaces_mounted});
+        let id = self.directory.display().to_string();
+        host.ledger.record(platform_change("podman", "store", &id, detail))?;
         let write = || {
             for directory in [&self.directory, &self.state()] {
                 private::close(directory).map_err(std::io::Error::other)?;
@@ -262,11 +261,6 @@ fn mounted_below(directory: &Path) -> Vec<PathBuf> {
 fn is_mounted(path: &Path) -> bool {
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
     crate::oci::mounts::all_mount_points(&table).any(|point| point == path)
-}
-
-/// Name of the image of a root.
-pub(super) fn image_name(root: &Root) -> String {
-    format!("localhost/weighbridge/root:{}", root.digest.chars().take(12).collect::<String>())
 }
 
 fn program(name: &str, install: &str) -> Result<PathBuf> {

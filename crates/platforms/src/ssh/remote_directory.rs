@@ -8,6 +8,7 @@ use super::guest::{CommandTransport, launch_by_probe};
 use super::scripts::Script;
 use super::target::Target;
 use super::{PLATFORM, Ssh, by};
+use crate::guest::platform_change;
 use crate::helpers::{fnv_1a, is_readable};
 use crate::{Guest, GuestRequest, Host, PlatformError, Result, setting};
 use sha2::{Digest, Sha256};
@@ -19,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weigh_host::command::Running;
-use weigh_host::ledger::Change;
 use weigh_images::{KERNELS, PROBE};
 use weigh_model::EnvironmentSpec;
 
@@ -118,12 +118,7 @@ impl RemoteDirectory {
         let log = host.logs.join(format!("{PLATFORM}.log"));
         let machine = Machine::ask(&target, Some(&log))?;
         let by = by(environment, &target, &machine)?;
-        let change = Change::Platform {
-            platform: PLATFORM.into(),
-            what: "directory".into(),
-            id: directory.clone(),
-            detail: target.detail(),
-        };
+        let change = platform_change(PLATFORM, "directory", &directory, target.detail());
         if !host.ledger.standing().contains(&change) {
             host.ledger.record(change)?;
         }
