@@ -33,7 +33,7 @@ mod keys;
 mod machine;
 mod memory;
 mod meter;
-mod net;
+pub(crate) mod net;
 mod part;
 mod prepare;
 mod qmp;
@@ -338,18 +338,11 @@ impl Qemu {
         host: &Host,
         environment: &EnvironmentSpec,
     ) -> Result<(Acceleration, Option<String>)> {
-        accel::choose(setting(self, environment, "accel"), || {
-            self.proof(host, environment, CacheDirectory::open().as_ref())
-        })
+        accel::choose(setting(self, environment, "accel"), || self.proof(host, environment))
     }
 
     /// Whether KVM works with these keys: the cached result, or the result of booting a guest.
-    fn proof(
-        &self,
-        host: &Host,
-        environment: &EnvironmentSpec,
-        cache: Option<&CacheDirectory>,
-    ) -> Result<Proof> {
+    fn proof(&self, host: &Host, environment: &EnvironmentSpec) -> Result<Proof> {
         let mut keys = environment.keys.clone();
         // Only these keys affect the proof; disks and networks would take time to make.
         keys.retain(|key, _| ["accel", "kernel", "machine", "binary"].contains(&key.as_str()));
@@ -367,7 +360,8 @@ impl Qemu {
                 kind: settings.machine,
                 cpu: model.as_deref().unwrap_or_default(),
             };
-            Ok(accel::prove(host, cache, &subject, || prove_by_booting(host, &request, &prepared)))
+            let cache = CacheDirectory::open();
+            Ok(accel::prove(host, cache.as_ref(), &subject, || prove_by_booting(host, &request, &prepared)))
         })
     }
 }

@@ -6,7 +6,7 @@ use super::process;
 use super::storage::{self, Storage};
 use super::virsh::{COMMAND_DEADLINE, Ended, Virsh, VirshError};
 use super::xml::{Domain, SharedFiles};
-use super::{PLATFORM, Settings, net};
+use super::{Libvirt, PLATFORM, Settings, net};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::qemu::SLACK_BYTES;
 use crate::qemu::accel::Acceleration;
@@ -15,8 +15,8 @@ use crate::qemu::storage::TAG;
 use crate::vm::SHUTDOWN_DEADLINE;
 use crate::vm::readback::{self, MonitorError};
 use crate::vm::setting::LargePages;
-use crate::vm::tap::Tap;
-use crate::{GuestRequest, Host, PlatformError, Result, Session, SessionError};
+use crate::vm::tap::{self, Tap};
+use crate::{GuestRequest, Host, PlatformError, Result, Session, SessionError, setting};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -139,7 +139,7 @@ impl LibvirtMachine {
             LargePages::as_required(&core.ledger, PLATFORM, bytes, hugepages, &mut self.notes)?;
         let share = self.shared_files(prepared);
         let storage = self.storage.insert(Storage::take(host, request, prepared)?);
-        let tap = net::of_guest(host, request)?;
+        let tap = tap::of_guest(host, request, setting(&Libvirt, &request.environment, "net"))?;
         // The log daemon of a user's libvirt takes only regular files, and bounds them itself.
         let console = match self.daemon.is_own() {
             true => {

@@ -1,10 +1,10 @@
 //! The machine's network: a virtio card, whose host end is a tap of the run.
 
+use super::Libvirt;
 use super::xml::Card;
-use super::{Libvirt, process};
-use crate::vm::tap::{self, Tap};
-use crate::{GuestRequest, Host, KeySpec, Result, setting};
-use weigh_host::accounts::Process;
+use crate::qemu::net::vhost::has_worker;
+use crate::vm::tap::Tap;
+use crate::{KeySpec, setting};
 use weigh_model::{EnvironmentSpec, SpecError};
 
 /// Values of the key `net`.
@@ -26,14 +26,6 @@ pub(super) fn check(environment: &EnvironmentSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Makes a guest's tap; none with `net=none`.
-///
-/// # Errors
-/// The tap could not be made; partial changes are undone.
-pub(super) fn of_guest(host: &Host, request: &GuestRequest) -> Result<Option<Tap>> {
-    tap::of_guest(host, request, setting(&Libvirt, &request.environment, "net"))
-}
-
 /// The card that is connected to a tap.
 pub(super) fn card(environment: &EnvironmentSpec, tap: &Tap) -> Card {
     let vhost = match setting(&Libvirt, environment, VHOST.name) {
@@ -44,12 +36,9 @@ pub(super) fn card(environment: &EnvironmentSpec, tap: &Tap) -> Card {
     Card { tap: tap.name().into(), hardware_address: tap.hardware_address().into(), vhost }
 }
 
-/// The fact `network-card`: who carries its packets. vhost-net carries them in a worker that is
-/// named after QEMU's process.
+/// The fact `network-card`: who carries its packets.
 pub(super) fn card_fact(qemu: u32) -> String {
-    let name = format!("vhost-{qemu}");
-    let is_there = process::has_thread(qemu, &name) || !Process::named(&name).is_empty();
-    format!("virtio-net-pci, {}", if is_there { "vhost" } else { "no vhost" })
+    format!("virtio-net-pci, {}", if has_worker(qemu) { "vhost" } else { "no vhost" })
 }
 
 #[cfg(test)]

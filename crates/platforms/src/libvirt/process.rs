@@ -5,7 +5,7 @@ use crate::helpers::{allowed_cpus, has_argument, processes};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
-use weigh_host::accounts::{is_owned, process_text};
+use weigh_host::accounts::is_owned;
 
 /// The word by which QEMU's command line names a domain.
 fn word_of(domain: &str) -> String {
@@ -33,13 +33,6 @@ pub(super) fn with_argument(word: &str) -> Vec<u32> {
 
 fn with(is_it: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = u32> {
     processes().filter(move |pid| *pid != std::process::id() && has_argument(*pid, &is_it))
-}
-
-/// Whether a process has a thread of this name.
-pub(super) fn has_thread(process: u32, name: &str) -> bool {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let mut names = threads.map(|thread| process_text(thread.path().join("comm")).unwrap_or_default());
-    names.any(|found| found.trim_end() == name)
 }
 
 /// Kills a domain's QEMU, wherever it is.
@@ -140,13 +133,6 @@ mod tests {
         pinned.restore();
         assert_eq!(sched_getaffinity(pid).unwrap(), one);
         child.kill_group();
-    }
-
-    #[test]
-    fn threads_are_known_by_their_names() {
-        let own = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(has_thread(std::process::id(), own.trim_end()));
-        assert!(!has_thread(std::process::id(), "no thread has it"));
     }
 
     #[test]

@@ -7,9 +7,9 @@
 //! ```
 
 use super::Qemu;
+use super::guest::pair;
 use super::part::{Line, Part};
 use crate::{PlatformError, Result, Session, SessionError, setting};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -64,10 +64,6 @@ impl Channel {
     /// # Errors
     /// The host has no vsock for guests, or no free descriptors.
     pub(super) fn make(environment: &EnvironmentSpec, name: &str) -> Result<Self> {
-        let pair = || {
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-                .map_err(PlatformError::io("make a socket pair"))
-        };
         let (transport, theirs) = match setting(&Qemu, environment, "channel") {
             "vsock" => {
                 let (cid, device) = vsock_device(Path::new(VHOST), name)?;

@@ -2,9 +2,9 @@
 //! does not disturb the machine's control.
 
 use super::disks::{DATA, ROOT, moved};
+use super::guest::pair;
 use super::qmp::Qmp;
-use crate::{DiskMeter, DiskMoved, PlatformError, Result};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use crate::{DiskMeter, DiskMoved, Result};
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -31,8 +31,7 @@ impl Meter {
     /// # Errors
     /// No socket could be made.
     pub(super) fn new() -> Result<(Self, OwnedFd)> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(PlatformError::io("make a pair of sockets"))?;
+        let (ours, theirs) = pair()?;
         Ok((Self(Arc::new(Mutex::new(State::Silent(ours.into())))), theirs))
     }
 

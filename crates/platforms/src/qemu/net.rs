@@ -15,7 +15,7 @@
 mod forwards;
 mod passt;
 mod user;
-mod vhost;
+pub(crate) mod vhost;
 
 use super::Qemu;
 use super::part::{Line, Part};

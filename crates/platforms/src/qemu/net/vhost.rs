@@ -12,6 +12,7 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use weigh_host::accounts::{Process, process_text};
 
 /// The device of vhost-net.
 const DEVICE: &str = "/dev/vhost-net";
@@ -85,15 +86,13 @@ fn open(device: &Path) -> std::io::Result<OwnedFd> {
     Ok(opened.into())
 }
 
-/// Whether this process has a worker: a thread of its own, or a kernel thread.
-fn has_worker(pid: u32) -> bool {
+/// Whether vhost-net carries packets for this process: it does so in a worker that is named after the
+/// process, which is a thread of the process or of the kernel.
+pub(crate) fn has_worker(pid: u32) -> bool {
     let name = format!("vhost-{pid}");
-    let named = |directory: &Path| {
-        let tasks = fs::read_dir(directory).into_iter().flatten().flatten();
-        let mut names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
-        names.any(|found| found.trim_end() == name)
-    };
-    named(Path::new(&format!("/proc/{pid}/task"))) || named(Path::new("/proc"))
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut names = threads.map(|thread| process_text(thread.path().join("comm")).unwrap_or_default());
+    names.any(|found| found.trim_end() == name) || !Process::named(&name).is_empty()
 }
 
 #[cfg(test)]
