@@ -195,8 +195,7 @@ pub fn read_study(file: &Path, text: &str) -> Result<Study, FileError> {
     let experiments = std::mem::take(&mut written.experiment);
     let mut study = validate::study(&written).map_err(in_file)?;
     if experiments.is_empty() {
-        let message = "the study has no experiment".into();
-        return Err(in_file(Fault { span: None, message, help: Some("add `[[experiment]]`".into()) }));
+        return Err(in_file(Fault::of_text("the study has no experiment", "add `[[experiment]]`")));
     }
     for written in experiments {
         let read = validate::experiment(text, written.into_inner()).map_err(in_file)?;

@@ -1,9 +1,9 @@
 //! Workloads in a guest with neighbours: the plans of `weigh density`, and the loads of neighbours.
 
+use crate::start::metric;
 use std::collections::BTreeMap;
 use weigh_model::{
-    Better, Extraction, Load, MetricSource, MetricSpec, Neighbours, Shares, Unit, WorkloadKey, WorkloadPlan,
-    neighbours,
+    Better, Extraction, Load, MetricSource, Neighbours, Shares, Unit, WorkloadKey, WorkloadPlan, neighbours,
 };
 
 /// Every load by its word, in the order in which help shows them.
@@ -140,29 +140,24 @@ fn metrics(load: &Load) -> Vec<MetricSource> {
     let ratio = || Unit::normalise("1").0;
     let mut all = vec![up()];
     if *load != Load::Idle {
-        all.push(stamp(neighbours::NEIGHBOURS_CPU, Unit::normalise("CPU").0, Better::Lower, false));
+        all.push(metric(neighbours::NEIGHBOURS_CPU, Unit::normalise("CPU").0, Better::Lower, false));
     }
     match load {
         Load::Idle => {}
         Load::Again { .. } | Load::Serve { .. } => {
-            all.push(stamp(neighbours::NEIGHBOURS_RATE, rate(), Better::Higher, false));
+            all.push(metric(neighbours::NEIGHBOURS_RATE, rate(), Better::Higher, false));
         }
         Load::Same => all.extend([
-            stamp(neighbours::SUM, rate(), Better::Higher, true),
-            stamp(neighbours::JAIN, ratio(), Better::Higher, false),
-            stamp(neighbours::LEAST_TO_MOST, ratio(), Better::Higher, false),
+            metric(neighbours::SUM, rate(), Better::Higher, true),
+            metric(neighbours::JAIN, ratio(), Better::Higher, false),
+            metric(neighbours::LEAST_TO_MOST, ratio(), Better::Higher, false),
         ]),
     }
     all
 }
 
 fn up() -> MetricSource {
-    stamp(neighbours::UP, Unit::normalise("guest").0, Better::Higher, false)
-}
-
-fn stamp(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
-    let spec = MetricSpec { name: name.into(), unit, better, primary };
-    MetricSource { spec, from: Extraction::Stamp, factor: 1.0 }
+    metric(neighbours::UP, Unit::normalise("guest").0, Better::Higher, false)
 }
 
 #[cfg(test)]

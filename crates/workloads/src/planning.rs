@@ -37,24 +37,28 @@ impl ParamError {
         let name = self.param.len();
         if self.name_is_wrong { 0..name } else { name + 1..name + 1 + self.value.len().max(1) }
     }
+
+    /// The name is at fault.
+    fn of_name(param: &str, values: &[String], message: String) -> Self {
+        Self { name_is_wrong: true, ..Self::of_value(param, &values.join(","), message) }
+    }
+
+    /// The value is at fault.
+    fn of_value(param: &str, value: &str, message: String) -> Self {
+        Self { param: param.into(), value: value.into(), message, nearest: None, name_is_wrong: false }
+    }
 }
 
 /// Checks that a parameter has values, all different.
 pub(crate) fn check_values(name: &str, values: &[String]) -> Result<(), ParamError> {
-    let error = |message: String, name_is_wrong| ParamError {
-        param: name.into(),
-        value: values.join(","),
-        message,
-        nearest: None,
-        name_is_wrong,
-    };
     if values.is_empty() {
-        return Err(error(format!("`{name}` has no value; write {name}=value"), true));
+        return Err(ParamError::of_name(name, values, format!("`{name}` has no value; write {name}=value")));
     }
-    match values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
-        Some((_, value)) => Err(error(format!("the value `{value}` of `{name}` is given twice"), false)),
-        None => Ok(()),
-    }
+    let Some((_, value)) = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) else {
+        return Ok(());
+    };
+    let message = format!("the value `{value}` of `{name}` is given twice");
+    Err(ParamError::of_value(name, &values.join(","), message))
 }
 
 impl Workload {
@@ -73,12 +77,10 @@ impl Workload {
         params: &BTreeMap<String, Vec<String>>,
         host: &HostFacts,
     ) -> Result<Vec<WorkloadPlan>, ParamError> {
-        let size = Size::parse(size).ok_or_else(|| ParamError {
-            param: "size".into(),
-            value: size.into(),
-            message: format!("`{size}` is not a size; the sizes are quick, standard and paper"),
-            nearest: nearest(size, Size::ALL.map(Size::as_str)).map(Into::into),
-            name_is_wrong: false,
+        let size = Size::parse(size).ok_or_else(|| {
+            let message = format!("`{size}` is not a size; the sizes are quick, standard and paper");
+            let nearest = nearest(size, Size::ALL.map(Size::as_str)).map(Into::into);
+            ParamError { nearest, ..ParamError::of_value("size", size, message) }
         })?;
         for (name, values) in params {
             self.check_param(name, values)?;
@@ -92,23 +94,17 @@ impl Workload {
     }
 
     fn check_param(&self, name: &str, values: &[String]) -> Result<(), ParamError> {
-        let error = |message: String, nearest: Option<&str>, name_is_wrong| ParamError {
-            param: name.into(),
-            value: values.join(","),
-            message,
-            nearest: nearest.map(Into::into),
-            name_is_wrong,
-        };
         let Some(spec) = self.params.iter().find(|spec| spec.name == name) else {
             let known: Vec<&str> =
                 self.params.iter().filter(|p| p.settable).map(|p| p.name.as_str()).collect();
             let known_words = if known.is_empty() { "none".to_string() } else { known.join(", ") };
             let message = format!("{} has no parameter `{name}`; it has: {known_words}", self.name);
-            return Err(error(message, nearest(name, known), true));
+            let nearest = nearest(name, known).map(Into::into);
+            return Err(ParamError { nearest, ..ParamError::of_name(name, values, message) });
         };
         if !spec.settable {
             let message = format!("`{name}` of {} follows from the size; choose another size", self.name);
-            return Err(error(message, None, true));
+            return Err(ParamError::of_name(name, values, message));
         }
         check_values(name, values)
     }
@@ -177,8 +173,7 @@ impl Workload {
             spec.summary,
             free.unwrap_or_default()
         );
-        let (param, value, nearest) = (spec.name.clone(), String::new(), None);
-        Err(ParamError { param, value, message, nearest, name_is_wrong: true })
+        Err(ParamError::of_name(&spec.name, &[], message))
     }
 
     /// What surrounds the command, with every parameter decided.
@@ -215,13 +210,7 @@ impl Workload {
 impl ParamSpec {
     /// The text that replaces the parameter in the command for `value`.
     pub(crate) fn substitute(&self, value: &str, cache: u64) -> Result<String, ParamError> {
-        let wrong = |message: String| ParamError {
-            param: self.name.clone(),
-            value: value.into(),
-            message,
-            nearest: None,
-            name_is_wrong: false,
-        };
+        let wrong = |message: String| ParamError::of_value(&self.name, value, message);
         match self.kind {
             ParamKind::Text if value.is_empty() => {
                 Err(wrong(format!("the value of `{}` is empty", self.name)))
@@ -298,15 +287,10 @@ pub(crate) fn combinations(
     let mut all = vec![BTreeMap::new()];
     for (name, values) in params {
         if all.len().saturating_mul(values.len()) > MOST_COMBINATIONS {
-            return Err(ParamError {
-                param: name.clone(),
-                value: values.join(","),
-                message: format!(
-                    "the lists give more than {MOST_COMBINATIONS} combinations; sweep fewer values at once"
-                ),
-                nearest: None,
-                name_is_wrong: false,
-            });
+            let message = format!(
+                "the lists give more than {MOST_COMBINATIONS} combinations; sweep fewer values at once"
+            );
+            return Err(ParamError::of_value(name, &values.join(","), message));
         }
         all = all
             .into_iter()

@@ -144,7 +144,8 @@ pub fn with_stages(mut workload: WorkloadPlan, stages: &[&str]) -> WorkloadPlan 
     workload
 }
 
-fn metric(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
+/// A metric that the runner measures; no command prints it.
+pub(crate) fn metric(name: &str, unit: Unit, better: Better, primary: bool) -> MetricSource {
     let spec = MetricSpec { name: name.into(), unit, better, primary };
     MetricSource { spec, from: Extraction::Stamp, factor: 1.0 }
 }

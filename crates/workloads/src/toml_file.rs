@@ -49,16 +49,22 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns a fault at a place.
+    /// Returns a fault at a place. An empty `help` is none.
     pub fn new(span: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { span: Some(span), message: message.into(), help: Some(help.into()) }
+        Self { span: Some(span), ..Self::of_text(message, help) }
+    }
+
+    /// Returns a fault of the text as a whole. An empty `help` is none.
+    pub fn of_text(message: impl Into<String>, help: impl Into<String>) -> Self {
+        let help = Some(help.into()).filter(|help| !help.is_empty());
+        Self { span: None, message: message.into(), help }
     }
 
     /// Returns a fault at the value of a top-level key of a text that was read successfully.
     pub fn at_value(text: &str, key: &str, message: impl Into<String>, help: impl Into<String>) -> Self {
         let document = DeTable::parse(text).ok();
         let value = document.as_ref().and_then(|document| document.get_ref().get(key));
-        Self { span: value.map(toml::Spanned::span), message: message.into(), help: Some(help.into()) }
+        Self { span: value.map(toml::Spanned::span), ..Self::of_text(message, help) }
     }
 
     /// Returns the error for the file that holds the text.

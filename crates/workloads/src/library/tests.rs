@@ -6,20 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weigh_model::{Extraction, HostFacts, RUN_WORDS};
 
 pub(crate) fn host(last_level_cache_bytes: Option<u64>) -> HostFacts {
-    HostFacts {
-        identity: "h".into(),
-        kernel: "6.1".into(),
-        architecture: "x86_64".into(),
-        operating_system: "Debian".into(),
-        cpu_model: "cpu".into(),
-        hypervisor: None,
-        cpus: vec![0, 1],
-        memory_bytes: 1 << 30,
-        last_level_cache_bytes,
-        cgroups: "v2".into(),
-        boot: "b".into(),
-        root: false,
-    }
+    HostFacts { last_level_cache_bytes, ..HostFacts::default() }
 }
 
 #[test]

@@ -182,16 +182,12 @@ fn check_pace(manifest: &Manifest, params: &[ParamSpec]) -> Result<(), Fault> {
     match (rate, saturate) {
         (Some(rate), _) if rate.name != RATE => {
             let message = format!("`{}` is of the kind `rate` but has another name", rate.name);
-            Err(Fault {
-                span: None,
-                message,
-                help: Some(format!("call it `{RATE}`, the word that the run fills in")),
-            })
+            Err(Fault::of_text(message, format!("call it `{RATE}`, the word that the run fills in")))
         }
         (Some(_), None) => {
             let message = "a `rate` needs to know how the server is saturated";
             let help = "add `saturate` to [server]: the load generator's command in a closed loop; or write kind = \"number\"";
-            Err(Fault { span: None, message: message.into(), help: Some(help.into()) })
+            Err(Fault::of_text(message, help))
         }
         (None, Some(saturate)) => Err(Fault::new(
             saturate.span(),
@@ -245,11 +241,8 @@ fn param_spec(name: &Spanned<String>, param: Spanned<ManifestParam>) -> Result<P
                 return Err(Fault::new(value.span(), message, "write a number or a text"));
             }
         };
-        spec.substitute(&written, SOME_CACHE_BYTES).map_err(|error| Fault {
-            span: Some(value.span()),
-            message: error.message,
-            help: None,
-        })?;
+        spec.substitute(&written, SOME_CACHE_BYTES)
+            .map_err(|error| Fault::new(value.span(), error.message, ""))?;
         spec.defaults[size as usize] = written;
     }
     Ok(spec)
@@ -315,7 +308,7 @@ fn check_of(check: Option<Spanned<ManifestCheck>>) -> Result<(String, Option<Ext
     let Some(check) = check else {
         let message = "the manifest has no `[check]`";
         let help = "add one with a `statement`, and `json`, `regex` or `parser`; a statement alone means exit status 0";
-        return Err(Fault { span: None, message: message.into(), help: Some(help.into()) });
+        return Err(Fault::of_text(message, help));
     };
     let span = check.span();
     let check = check.into_inner();
@@ -363,7 +356,7 @@ fn metrics_of(metrics: Vec<Spanned<ManifestMetric>>) -> Result<(Vec<MetricSource
         if !primary {
             let message = format!("no metric is primary at the size {size}, so nothing would get a verdict");
             let help = "set `primary = true` on the metric that the workload is about";
-            return Err(Fault { span: None, message, help: Some(help.into()) });
+            return Err(Fault::of_text(message, help));
         }
     }
     Ok((found, all_sizes))
@@ -583,11 +576,8 @@ fn field_among(
 }
 
 pub(super) fn seconds(text: &Spanned<String>) -> Result<f64, Fault> {
-    let duration = parse_duration(text.get_ref()).map_err(|error| Fault {
-        span: Some(text.span()),
-        message: error.to_string(),
-        help: None,
-    })?;
+    let duration =
+        parse_duration(text.get_ref()).map_err(|error| Fault::new(text.span(), error.to_string(), ""))?;
     positive(&Spanned::new(text.span(), duration.as_secs_f64()))
 }
 

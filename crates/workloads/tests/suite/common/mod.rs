@@ -5,20 +5,7 @@ use weigh_model::{HostFacts, WorkloadPlan};
 use weigh_workloads::{Ended, ExtractError, Extracted, RawResult, Resources, Size, Workload, extract};
 
 pub fn host() -> HostFacts {
-    HostFacts {
-        identity: "h".into(),
-        kernel: "6.1".into(),
-        architecture: "x86_64".into(),
-        operating_system: "Debian".into(),
-        cpu_model: "cpu".into(),
-        hypervisor: None,
-        cpus: vec![0, 1],
-        memory_bytes: 1 << 30,
-        last_level_cache_bytes: Some(1 << 20),
-        cgroups: "v2".into(),
-        boot: "b".into(),
-        root: false,
-    }
+    HostFacts { last_level_cache_bytes: Some(1 << 20), ..HostFacts::default() }
 }
 
 /// The plan of a workload with values for its required parameters.
