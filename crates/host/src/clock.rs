@@ -31,12 +31,10 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
 }
 
 /// The time at which a process was started, on the clock of [`monotonic_ns`], to the precision of a
-/// clock tick, usually 10 ms (`proc_pid_stat(5)`, field 22). `None` if it has ended.
+/// clock tick, usually 10 ms. `None` if it has ended.
 pub fn process_start_ns(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything. The first field after it is field 3.
-    let ticks: u64 = text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-    let since_boot_ns = ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1));
+    let since_boot_ns =
+        crate::process::start_ticks(pid)? * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1));
     // The start time counts the time in which the machine was suspended; the monotonic clock does
     // not.
     let boot = clock_gettime(ClockId::Boottime);

@@ -1,29 +1,32 @@
 //! Processes, distinguished from later ones with the same number.
 
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+/// What `/proc/PID/stat` says of a process; `None` if it has ended.
+fn stat(pid: u32) -> Option<Stat> {
+    Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()
+}
+
 /// Start time of a process in clock ticks since boot, field 22 of `/proc/PID/stat`
 /// (`proc_pid_stat(5)`). Together with the number it identifies a process within one boot.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
-    Some(Process::new(i32::try_from(pid).ok()?).ok()?.stat().ok()?.starttime)
+    Some(stat(pid)?.starttime)
 }
 
 /// Whether a process with this number and start time exists and is no zombie.
 pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
-    let stat = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
-    stat.is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
+    stat(pid).is_some_and(|stat| stat.starttime == start && !matches!(stat.state, 'Z' | 'X'))
 }
 
 /// Whether this is a thread of the kernel: `PF_KTHREAD` among the flags, field 9 of
 /// `/proc/PID/stat` (`include/linux/sched.h`).
 pub(crate) fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u32 = 0x0020_0000;
-    let stat = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
-    stat.is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+    stat(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
 /// A handle that always refers to this process, even if its number is reused (`pidfd_open(2)`);
