@@ -5,6 +5,7 @@ use crate::common::containerd::{Daemon, missing};
 use crate::common::network::{guests_are_reached, nobody_reaches};
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, MINUTE, command, says, shared_turn, skip_or_fail};
+use crate::engines::storage_and_filter_follow_their_keys;
 use std::fs::File;
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
@@ -34,23 +35,7 @@ fn guests_are_reached_by_the_path_of_their_network() {
 fn storage_filter_and_snapshotter_are_as_asked() {
     let Some((daemon, _turn)) = daemon("containerd-keys") else { return };
     let bench = Bench::new("containerd-keys");
-    let kind = "stat -f -c %T /var/tmp; stat -c %a /var/tmp; echo x > /var/tmp/x; cat /var/tmp/x";
-    for (storage, filesystem) in [("tmpfs", "tmpfs"), ("volume", ""), ("overlay", "")] {
-        let mut guest = bench.guest(&daemon.environment(&format!(",storage={storage}")));
-        let said = says(guest.as_mut(), kind);
-        let lines: Vec<&str> = said.lines().collect();
-        assert_eq!(lines[1..], ["1777", "x"], "{storage}: {said}");
-        assert!(lines[0].contains(filesystem), "{storage}: {said}");
-        let writable = says(guest.as_mut(), "touch /x 2>/dev/null; echo $?");
-        assert_eq!(writable == "0", storage == "overlay", "{storage}");
-        guest.stop().unwrap();
-    }
-    for (seccomp, mode) in [("on", "2"), ("off", "0")] {
-        let mut guest = bench.guest(&daemon.environment(&format!(",seccomp={seccomp}")));
-        let seen = says(guest.as_mut(), "sed -n 's/^Seccomp:[^0-9]*//p' /proc/self/status");
-        assert_eq!(seen, mode);
-        guest.stop().unwrap();
-    }
+    storage_and_filter_follow_their_keys(&bench, &daemon.environment(""));
     let mut guest = bench.guest(&daemon.environment(",snapshotter=native,storage=overlay"));
     let root = says(guest.as_mut(), "stat -f -c %T /");
     assert!(!root.contains("overlay"), "{root}");

@@ -188,28 +188,33 @@ fn docker_refuses_an_unknown_runtime_and_mapped_users_with_a_remedy() {
     }
 }
 
+/// Asserts that the storage and the filter of an engine's guests are as asked. More keys can follow the
+/// environment.
+pub fn storage_and_filter_follow_their_keys(bench: &Bench, environment: &str) {
+    let kind = "stat -f -c %T /var/tmp; stat -c %a /var/tmp; echo x > /var/tmp/x; cat /var/tmp/x";
+    for (storage, filesystem, seccomp, mode) in
+        [("tmpfs", "tmpfs", "on", "2"), ("volume", "", "off", "0"), ("overlay", "", "on", "2")]
+    {
+        let environment = format!("{environment},storage={storage},seccomp={seccomp}");
+        let mut guest = bench.guest(&environment);
+        let said = says(guest.as_mut(), kind);
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines[1..], ["1777", "x"], "{environment}: {said}");
+        assert!(lines[0].contains(filesystem), "{environment}: {said}");
+        let same = says(guest.as_mut(), "[ $(stat -c %d /var/tmp) = $(stat -c %d /) ]; echo $?");
+        assert_eq!(same == "0", storage == "overlay", "{environment}");
+        let writable = says(guest.as_mut(), "touch /x 2>/dev/null; echo $?");
+        assert_eq!(writable == "0", storage == "overlay", "{environment}");
+        let seen = says(guest.as_mut(), "sed -n 's/^Seccomp:[^0-9]*//p' /proc/self/status");
+        assert_eq!(seen, mode, "{environment}");
+        guest.stop().unwrap();
+    }
+}
+
 #[test]
 fn storage_and_filter_are_as_asked() {
-    let kind = "stat -f -c %T /var/tmp; stat -c %a /var/tmp; echo x > /var/tmp/x; cat /var/tmp/x";
     for (engine, bench) in benches("keys", &ENGINES) {
-        for (storage, filesystem) in [("tmpfs", "tmpfs"), ("volume", ""), ("overlay", "")] {
-            let mut guest = bench.guest(&format!("{engine}:net=none,storage={storage}"));
-            let said = says(guest.as_mut(), kind);
-            let lines: Vec<&str> = said.lines().collect();
-            assert_eq!(lines[1..], ["1777", "x"], "{engine} {storage}: {said}");
-            assert!(lines[0].contains(filesystem), "{engine} {storage}: {said}");
-            let same = says(guest.as_mut(), "[ $(stat -c %d /var/tmp) = $(stat -c %d /) ]; echo $?");
-            assert_eq!(same == "0", storage == "overlay", "{engine} {storage}");
-            let writable = says(guest.as_mut(), "touch /x 2>/dev/null; echo $?");
-            assert_eq!(writable == "0", storage == "overlay", "{engine} {storage}");
-            guest.stop().unwrap();
-        }
-        for (seccomp, mode) in [("on", "2"), ("off", "0")] {
-            let mut guest = bench.guest(&format!("{engine}:net=none,seccomp={seccomp}"));
-            let seen = says(guest.as_mut(), "sed -n 's/^Seccomp:[^0-9]*//p' /proc/self/status");
-            assert_eq!(seen, mode, "{engine}");
-            guest.stop().unwrap();
-        }
+        storage_and_filter_follow_their_keys(&bench, &format!("{engine}:net=none"));
     }
 }
 
@@ -251,40 +256,5 @@ fn killed_at_any_instant_nothing_is_left() {
             kill_and_sweep(&format!("engines-killed-{number}"), environment, when);
             assert_eq!(of_engines(), before, "{environment} {when:?}");
         }
-    }
-}
-
-/// Nanoseconds before the first program, of a whole launch, and of stopping; and CPU time of ended
-/// processes.
-type Share = (u64, u64, u64, Vec<(String, u64)>);
-
-/// The cost of a launch beyond the engine's client: before its first program, and in total.
-#[test]
-#[ignore = "a measurement, for people to read"]
-fn the_drivers_own_share() {
-    let _turn = exclusive_turn();
-    for environment in ["docker", "docker:net=none", "podman", "podman:net=none"] {
-        let bench = Bench::new("engines-share");
-        let mut samples: Vec<Share> = Vec::new();
-        for _ in 0..12 {
-            let request = bench.request(environment);
-            let (platform, _) = weigh_platforms::resolve(&request.environment).unwrap();
-            platform.prepare(&bench.host, &request).unwrap();
-            let begun = weigh_host::clock::monotonic_ns();
-            let mut guest = platform.launch(&bench.host, &request).unwrap();
-            let all = weigh_host::clock::monotonic_ns() - begun;
-            let cpu = guest.launch_cpu_ns();
-            let before = guest.spawned_ns() - begun;
-            let stopping = weigh_host::clock::monotonic_ns();
-            guest.stop().unwrap();
-            samples.push((before, all, weigh_host::clock::monotonic_ns() - stopping, cpu));
-        }
-        let median = |pick: fn(&Share) -> u64| {
-            let mut values: Vec<u64> = samples.iter().map(pick).collect();
-            values.sort_unstable();
-            values[values.len() / 2] / 1000
-        };
-        let (before, all, stop) = (median(|s| s.0), median(|s| s.1), median(|s| s.2));
-        eprintln!("{environment}: before {before} us, launch {all} us, stop {stop} us, {:?}", samples[5].3);
     }
 }

@@ -1,9 +1,9 @@
 //! LXC containers: single programs and whole systems, with each kind of root, and that nothing of
 //! them outlives a crash.
 
-use crate::common::network::{guests_are_reached, nobody_reaches, talk};
+use crate::common::network::talk;
 use crate::common::victim::{Killed, kill_and_sweep, kill_while_launching};
-use crate::common::{Bench, MINUTE, command, says, shared_turn, shell, skip_or_fail, turn_for};
+use crate::common::{Bench, MINUTE, command, says, shell, skip_or_fail, turn_for};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::{Duration, Instant};
@@ -87,43 +87,23 @@ fn a_mapped_root_is_unprivileged_outside() {
 }
 
 #[test]
-fn containers_are_reached_by_the_path_of_their_network() {
-    let _turn = shared_turn();
-    for environment in ["lxc:net=bridge", "lxc:net=nat"] {
-        guests_are_reached("lxc-reach", environment);
-    }
-    nobody_reaches("lxc-alone", "lxc:net=none");
-}
-
-#[test]
-fn systems_and_mapped_containers_are_reached() {
-    let Some(bench) = system_bench("lxc-reach-system") else { return };
-    for keys in ["net=host", "net=nat,user=mapped", "init=full,net=bridge", "init=full,net=nat,user=mapped"] {
-        let mut guest = bench.guest(&format!("lxc:{keys}"));
-        talk(&mut *guest);
-        if keys.contains("init=full") {
-            assert_eq!(is_up(&mut *guest), "running", "{keys}");
-        }
-        guest.stop().unwrap();
-    }
-}
-
-#[test]
-fn systems_start_from_every_kind_of_root() {
+fn systems_start_from_every_kind_of_root_and_are_reached() {
     let Some(bench) = system_bench("lxc-system") else { return };
     for keys in [
-        "root=overlay,storage=volume",
+        "root=overlay,storage=volume,net=bridge",
         "root=copied,seccomp=off",
         "root=shared",
-        "root=overlay,user=mapped",
+        "root=overlay,user=mapped,net=nat",
         "root=copied,user=mapped",
         "root=shared,user=mapped",
     ] {
         let request = bench.request(&format!("lxc:init=full,{keys}"));
         let mut guest = bench.launch(&request).unwrap();
+        if keys.contains("net=") {
+            talk(&mut *guest);
+        }
         let said = is_up(&mut *guest);
         let failed = says(&mut *guest, "systemctl list-units --failed --no-legend --plain | cut -d' ' -f1");
-
         assert_eq!(said, "running", "{keys}: {failed}");
         assert_eq!(says(&mut *guest, "cat /proc/1/comm"), "systemd");
         says(&mut *guest, "touch /etc/written /var/written /var/tmp/written /run/written");

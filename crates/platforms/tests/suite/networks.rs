@@ -41,7 +41,7 @@ macro_rules! platforms {
     };
 }
 
-platforms! { namespaces bubblewrap charliecloud nspawn runc crun youki runsc }
+platforms! { namespaces bubblewrap charliecloud nspawn runc crun youki runsc lxc }
 
 /// The same for machines. They boot slowly, so only one network has two of them.
 fn every_network_of_machines(environment: &str) {
@@ -80,8 +80,16 @@ fn qemu() {
 #[test]
 fn mapped_users_have_networks() {
     let _turn = shared_turn();
-    for platform in ["namespaces", "runc", "crun"] {
-        for word in ["bridge", "nat"] {
+    let both: &[&str] = &["bridge", "nat"];
+    for (platform, words) in [
+        ("namespaces", both),
+        ("runc", both),
+        ("crun", both),
+        ("bubblewrap", &["nat"]),
+        ("nspawn", &["bridge"]),
+        ("lxc", &["nat"]),
+    ] {
+        for word in words {
             guests_are_reached("mapped", &format!("{platform}:net={word},user=mapped"));
         }
     }

@@ -217,19 +217,21 @@ fn nothing_of_the_keys_outlives_a_killed_run() {
     }
 }
 
-/// Not a check: prints the driver's overhead over the runtime itself.
+/// Not a check: prints the driver's overhead over the runtime or the engine itself.
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "a measurement, for people to read"]
 fn the_overhead_of_the_driver() {
     const GUESTS: u64 = 20;
-    for (platform, bench) in benches_with(exclusive_turn, "adds", RUNTIMES) {
+    let platforms = [RUNTIMES, &["docker", "podman"]].concat();
+    for (platform, bench) in benches_with(exclusive_turn, "adds", &platforms) {
         let request = bench.request_with(platform, &ImageSpec::Probe, None);
-        let (mut before, mut up, mut stop) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut before, mut up, mut stop, mut cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for instance in 1..=GUESTS {
             let request = GuestRequest { instance, ..request.clone() };
             let asked_ns = weigh_host::clock::monotonic_ns();
             let mut guest = bench.launch(&request).unwrap();
             let up_ns = weigh_host::clock::monotonic_ns();
+            cpu = guest.launch_cpu_ns();
             guest.stop().unwrap();
             before.push(guest.spawned_ns() - asked_ns);
             up.push(up_ns - guest.spawned_ns());
@@ -240,7 +242,7 @@ fn the_overhead_of_the_driver() {
             times[times.len() / 2] as f64 / 1e6
         };
         eprintln!(
-            "{platform}: {:.1} ms before the runtime starts, {:.1} ms until the probe answers, {:.1} ms to stop",
+            "{platform}: {:.1} ms before it starts, {:.1} ms until the probe answers, {:.1} ms to stop, CPU time {cpu:?} ns",
             median_ms(before),
             median_ms(up),
             median_ms(stop)
