@@ -81,10 +81,10 @@ impl ColumnChoice {
     fn column(&self, arm: &Arm) -> Column {
         let (spec, missing) = match (self.arms.get(&arm.id), &arm.place) {
             (Some(spec), _) | (None, Place::On(spec)) => (Some(spec.clone()), None),
-            (None, Place::Reach(reach)) => {
-                let (id, reach) = (&arm.id, reach.name());
+            (None, Place::Ssh) => {
                 let reason = format!(
-                    "a machine of yours that weigh cannot make; name one: --arm {id}={reach}:host=ADDRESS"
+                    "a machine of yours that weigh cannot make; name one: --arm {}=ssh:host=ADDRESS",
+                    arm.id
                 );
                 (None, Some(reason))
             }

@@ -5,13 +5,14 @@ mod numbers;
 mod reanalyse;
 mod validate;
 
-use crate::study::{Command, Experiment, Form, Spread, Statistic, Study};
+use crate::study::{Command, Experiment, Spread, Statistic, Study};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 use weigh_model::Better;
+use weigh_report::study::ViewForm;
 use weigh_workloads::{Fault, FileError, parse_toml};
 
 type Text = Spanned<String>;
@@ -153,7 +154,7 @@ struct ClaimFile {
 struct ViewFile {
     id: Text,
     title: Text,
-    form: Form,
+    form: ViewForm,
     quantities: Spanned<Vec<Text>>,
     x: Option<Text>,
     arms_down: Option<Spanned<bool>>,

@@ -7,12 +7,13 @@ mod numbers;
 use crate::command::shell_quoted;
 use crate::file::read_study;
 use crate::redraw::describe_host;
-use crate::study::{Arm, Claim, Experiment, Form, Measure, Place, Study, View};
+use crate::study::{Arm, Claim, Experiment, Measure, Place, Study, View};
 use numbers::Row;
 use std::collections::BTreeSet;
 use std::path::Path;
 use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan};
 use weigh_report::Report;
+use weigh_report::study::ViewForm;
 use weigh_workloads::FileError;
 
 /// The user's description of the study.
@@ -235,12 +236,12 @@ fn views(rows: &[Row<'_>], report: &Report) -> Vec<View> {
         };
         let all = of.iter().map(|row| row.quantity.id.clone()).collect();
         let title = format!("{workload}{size}");
-        views.push(view(fresh(&mut taken, workload), title, Form::Table, all));
+        views.push(view(fresh(&mut taken, workload), title, ViewForm::Table, all));
         for row in of {
             let Some(sweep) = &row.quantity.sweep else { continue };
             let title = format!("{} over {sweep}", row.quantity.label);
             let id = fresh(&mut taken, &format!("{}-over-{sweep}", row.quantity.id));
-            let lines = view(id, title, Form::Lines, vec![row.quantity.id.clone()]);
+            let lines = view(id, title, ViewForm::Lines, vec![row.quantity.id.clone()]);
             views.push(View {
                 x: Some(sweep.clone()),
                 x_label: Some(sweep.clone()),

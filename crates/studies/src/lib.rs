@@ -42,6 +42,6 @@ pub use overhead::PublishedOverhead;
 pub use reanalyse::{LogError, ReanalysisResult, reanalyse};
 pub use redraw::report_of_directory;
 pub use study::{
-    Arm, Claim, Command, Experiment, Form, Measurand, Measure, Origin, Place, Published, PublishedValue,
-    Quantity, RawLogSource, Reach, Replacement, Spread, Statistic, Study, View,
+    Arm, Claim, Command, Experiment, Measurand, Measure, Origin, Place, Published, PublishedValue, Quantity,
+    RawLogSource, Spread, Statistic, Study, View,
 };

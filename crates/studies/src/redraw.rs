@@ -5,17 +5,15 @@ use crate::command::{experiment_command, shell_quoted};
 use crate::directory::{DirectoryError, ExperimentState, StudyDirectory};
 use crate::grade::{cost, grade};
 use crate::overhead::PublishedOverhead;
-use crate::study::{
-    self, Experiment, Form, Origin, PublishedValue, Quantity, Spread, Statistic, Study, View,
-};
+use crate::study::{self, Experiment, Origin, PublishedValue, Quantity, Spread, Statistic, Study, View};
 use crate::values::{
     Measured, Unavailable, Values, is_same_point, is_turned, number, statistic_name, statistic_of,
 };
 use std::collections::BTreeMap;
 use weigh_model::{HostFacts, Unit};
 use weigh_report::study::{
-    ArmReport, ExperimentReport, MeasuredNumber, PublishedNumber, Replacement, RowReport, StudyCell,
-    StudyReport, ViewForm, ViewReport,
+    ArmReport, ExperimentReport, MeasuredNumber, PublishedNumber, RowReport, StudyCell, StudyReport,
+    ViewReport,
 };
 use weigh_report::{EMULATED_HOST, Report};
 use weigh_stats::{Interval, Ratio, Summary};
@@ -159,8 +157,6 @@ impl ExperimentRun<'_> {
             ended: self.state.done,
         };
         let baseline = self.columns.iter().position(|column| column.id == experiment.baseline).unwrap_or(0);
-        let instead =
-            |one: &study::Replacement| Replacement { original: one.original.clone(), here: one.here.clone() };
         ExperimentReport {
             name: experiment.name.clone(),
             title: experiment.title.clone(),
@@ -169,7 +165,7 @@ impl ExperimentRun<'_> {
             command: self.command(size),
             run: self.state.run.clone(),
             blocks: self.report.and_then(|report| report.blocks_done),
-            instead: experiment.instead.iter().map(instead).collect(),
+            instead: experiment.instead.clone(),
             arms: self.columns.iter().map(|column| self.arm(column)).collect(),
             baseline,
             views: experiment.views.iter().map(|view| self.view(&measured, view)).collect(),
@@ -240,13 +236,7 @@ impl ExperimentRun<'_> {
         ViewReport {
             id: view.id.clone(),
             title: view.title.clone(),
-            form: match view.form {
-                Form::Table => ViewForm::Table,
-                Form::Bars => ViewForm::Bars,
-                Form::Lines => ViewForm::Lines,
-                Form::Cdf => ViewForm::Cdf,
-                Form::Boxes => ViewForm::Boxes,
-            },
+            form: view.form,
             arms_down: view.arms_down,
             x_label: view.x_label.clone(),
             y_label: view.y_label.clone(),

@@ -4,6 +4,7 @@ use crate::check::Check;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{Better, EnvironmentSpec};
+use weigh_report::study::{Replacement, ViewForm};
 
 /// One paper or report, or a user's own comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,15 +113,6 @@ impl Command {
     }
 }
 
-/// A program of the study, and the one that weigh uses instead.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Replacement {
-    /// The program of the study.
-    pub original: String,
-    /// The program used here.
-    pub here: String,
-}
-
 /// One platform of an experiment: a column of the paper's table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arm {
@@ -141,32 +133,8 @@ pub struct Arm {
 pub enum Place {
     /// An environment that weigh makes.
     On(EnvironmentSpec),
-    /// A machine of the user, who has to name it.
-    Reach(Reach),
-}
-
-/// How a machine that weigh cannot create is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// By SSH.
+    /// A machine of the user, who has to name it; it is reached by SSH.
     Ssh,
-}
-
-impl Reach {
-    /// The names of all variants.
-    pub const NAMES: [&'static str; 1] = ["ssh"];
-
-    /// The variant with this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        (name == "ssh").then_some(Self::Ssh)
-    }
-
-    /// Its name in files and in environment strings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ssh => "ssh",
-        }
-    }
 }
 
 /// One quantity of an experiment: a row of the paper's table, or an axis of its figure.
@@ -411,7 +379,7 @@ pub struct View {
     /// Title.
     pub title: String,
     /// The paper's form.
-    pub form: Form,
+    pub form: ViewForm,
     /// Identifiers of its quantities.
     pub quantities: Vec<String>,
     /// The x axis of a line chart: the swept parameter, or the identifier of another quantity.
@@ -422,22 +390,6 @@ pub struct View {
     pub x_label: Option<String>,
     /// Label of the vertical axis.
     pub y_label: Option<String>,
-}
-
-/// The form in which numbers are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Form {
-    /// A table.
-    Table,
-    /// Bars.
-    Bars,
-    /// Lines over a parameter or over another quantity.
-    Lines,
-    /// Cumulative distributions.
-    Cdf,
-    /// Box plots.
-    Boxes,
 }
 
 impl Study {

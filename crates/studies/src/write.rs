@@ -1,8 +1,8 @@
 //! Writing a study as the text of one file.
 
 use crate::study::{
-    Arm, Claim, Experiment, Measure, Origin, Place, Published, Quantity, RawLogSource, Replacement, Spread,
-    Statistic, Study, View,
+    Arm, Claim, Experiment, Measure, Origin, Place, Published, Quantity, RawLogSource, Spread, Statistic,
+    Study, View,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -72,7 +72,11 @@ impl Experiment {
         out.line("statistic", &self.statistic);
         out.line("baseline", &self.baseline);
         self.measure.write(out);
-        self.instead.iter().for_each(|instead| instead.write(out));
+        for instead in &self.instead {
+            out.header("[[experiment.instead]]");
+            out.line("original", &instead.original);
+            out.line("here", &instead.here);
+        }
         self.arms.iter().for_each(|arm| arm.write(out));
         self.quantities.iter().for_each(|quantity| quantity.write(out));
         self.published.iter().for_each(|block| block.write(out, self));
@@ -94,14 +98,6 @@ impl Measure {
     }
 }
 
-impl Replacement {
-    fn write(&self, out: &mut Writer) {
-        out.header("[[experiment.instead]]");
-        out.line("original", &self.original);
-        out.line("here", &self.here);
-    }
-}
-
 impl Arm {
     fn write(&self, out: &mut Writer) {
         out.header("[[experiment.arm]]");
@@ -109,7 +105,7 @@ impl Arm {
         out.line("label", &self.label);
         match &self.place {
             Place::On(environment) => out.line("on", &environment.to_string()),
-            Place::Reach(reach) => out.line("reach", reach.name()),
+            Place::Ssh => out.line("reach", "ssh"),
         }
         out.optional("note", self.note.as_ref());
         out.when("today", self.today);

@@ -5,7 +5,7 @@ mod faults;
 
 use super::*;
 use crate::check::Point;
-use crate::study::{Measurand, Origin, Place, PublishedValue, Reach};
+use crate::study::{Measurand, Origin, Place, PublishedValue};
 use faults::Good;
 
 /// A study with every key.
@@ -209,7 +209,7 @@ fn a_good_study_is_read() {
         .iter()
         .map(|arm| match &arm.place {
             Place::On(environment) => environment.to_string(),
-            Place::Reach(Reach::Ssh) => "by ssh".into(),
+            Place::Ssh => "by ssh".into(),
         })
         .collect();
     assert_eq!(places, ["native", "docker:net=host,storage=volume", "by ssh", "lxc"]);

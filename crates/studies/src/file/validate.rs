@@ -5,13 +5,12 @@ use super::{
     ViewFile, claims, numbers, reanalyse,
 };
 use crate::check::{RESERVED, is_identifier, is_number};
-use crate::study::{
-    Arm, Experiment, Form, Measurand, Measure, Origin, Place, Quantity, Reach, Replacement, Study, View,
-};
+use crate::study::{Arm, Experiment, Measurand, Measure, Origin, Place, Quantity, Study, View};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use weigh_model::{EnvironmentSpec, nearest};
+use weigh_report::study::{Replacement, ViewForm};
 use weigh_workloads::Fault;
 
 /// Options that `weigh study` adds to the command of an experiment.
@@ -132,7 +131,7 @@ fn arm(written: &Spanned<ArmFile>) -> Result<Arm, Fault> {
     identifier(&written.id, "an arm")?;
     let place = match (&written.on, &written.reach) {
         (Some(on), None) => Place::On(environment(on)?),
-        (None, Some(reach)) => Place::Reach(reached(reach)?),
+        (None, Some(reach)) => reached(reach)?,
         (None, None) => {
             let message = format!("the arm `{}` has neither `on` nor `reach`", written.id.get_ref());
             let help = "add `on` with an environment, or `reach = \"ssh\"` for a machine of the user's";
@@ -159,11 +158,12 @@ fn environment(on: &Text) -> Result<EnvironmentSpec, Fault> {
         .map_err(|error| Fault { span: Some(on.span()), message: error.message, help: error.help })
 }
 
-fn reached(reach: &Text) -> Result<Reach, Fault> {
-    Reach::parse(reach.get_ref()).ok_or_else(|| {
-        let message = format!("`{}` is not a way to reach a machine", reach.get_ref());
-        Fault::new(reach.span(), message, format!("write one of: {}", Reach::NAMES.join(", ")))
-    })
+fn reached(reach: &Text) -> Result<Place, Fault> {
+    if reach.get_ref() == "ssh" {
+        return Ok(Place::Ssh);
+    }
+    let message = format!("`{}` is not a way to reach a machine", reach.get_ref());
+    Err(Fault::new(reach.span(), message, "write one of: ssh"))
 }
 
 fn quantity(written: &Spanned<QuantityFile>) -> Result<Quantity, Fault> {
@@ -280,12 +280,12 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
         known_quantity(experiment, quantity)?;
     }
     match (&written.x, written.form) {
-        (Some(x), Form::Lines) => {
+        (Some(x), ViewForm::Lines) => {
             for quantity in written.quantities.get_ref() {
                 over(experiment, x, quantity)?;
             }
         }
-        (None, Form::Lines) => {
+        (None, ViewForm::Lines) => {
             let help = "add `x` with the parameter that is swept, or with another quantity";
             return Err(Fault::new(written.quantities.span(), "a line chart needs an x axis", help));
         }
@@ -295,7 +295,7 @@ fn view(experiment: &Experiment, written: &ViewFile) -> Result<View, Fault> {
         }
         (None, _) => {}
     }
-    if let Some(down) = written.arms_down.as_ref().filter(|_| written.form != Form::Table) {
+    if let Some(down) = written.arms_down.as_ref().filter(|_| written.form != ViewForm::Table) {
         return Err(Fault::new(
             down.span(),
             "`arms_down` is for tables only",
