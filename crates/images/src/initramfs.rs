@@ -259,7 +259,8 @@ impl Initramfs {
             (REGULAR | permissions, Content::File { path: source.into(), size: metadata.len(), inode })
         } else if kind.is_char_device() || kind.is_block_device() {
             let kind = if kind.is_char_device() { CHARACTER } else { BLOCK };
-            (kind | permissions, device_of(metadata.rdev()))
+            let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+            (kind | permissions, Content::Device(major, minor))
         } else if kind.is_fifo() {
             (PIPE | permissions, Content::None)
         } else {
@@ -354,11 +355,4 @@ impl Read for FixedSizeFile {
 
 fn relative(path: &Path) -> PathBuf {
     path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
-}
-
-/// Splits a device number as the C library's gnu_dev_major(3) does.
-fn device_of(number: u64) -> Content {
-    let major = (number >> 8 & 0xfff) | (number >> 32 & !0xfff);
-    let minor = (number & 0xff) | (number >> 12 & !0xff);
-    Content::Device(major as u32, minor as u32)
 }

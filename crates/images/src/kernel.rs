@@ -118,10 +118,10 @@ impl GuestKernel {
         log: &Path,
     ) -> Result<Self, KernelError> {
         if let Some(path) = named {
-            return Candidate::named(path, Path::new("/lib/modules"))?.decompressed(cache, ledger);
+            return Self::named(path, Path::new("/lib/modules"))?.decompressed(cache, ledger);
         }
         match newest(Path::new("/boot"), Path::new("/lib/modules")) {
-            Some(candidate) => candidate.decompressed(cache, ledger),
+            Some(kernel) => kernel.decompressed(cache, ledger),
             None => debian::kernel(cache, ledger, log),
         }
     }
@@ -129,27 +129,13 @@ impl GuestKernel {
     /// Like [`GuestKernel::find`], but without downloading or making anything: `None` if that would
     /// be necessary.
     pub fn find_local(named: Option<&Path>, cache: &CacheDirectory) -> Option<Self> {
-        let candidate = match named {
-            Some(path) => Candidate::named(path, Path::new("/lib/modules")).ok(),
-            None => newest(Path::new("/boot"), Path::new("/lib/modules")),
-        };
-        match candidate {
-            Some(candidate) => Some(candidate.into_kernel()),
-            None if named.is_some() => None,
-            None => debian::cached(cache).and_then(|directory| debian::open(&directory).ok()),
+        match named {
+            Some(path) => Self::named(path, Path::new("/lib/modules")).ok(),
+            None => newest(Path::new("/boot"), Path::new("/lib/modules"))
+                .or_else(|| debian::cached(cache).and_then(|directory| debian::open(&directory).ok())),
         }
     }
-}
 
-/// A kernel file.
-struct Candidate {
-    image: PathBuf,
-    release: String,
-    modules: Option<ModuleTree>,
-    source: String,
-}
-
-impl Candidate {
     /// A kernel that the user names. Its modules are searched for beside it, then where packages
     /// install them.
     fn named(path: &Path, installed: &Path) -> Result<Self, KernelError> {
@@ -176,27 +162,22 @@ impl Candidate {
             check(modules, &path)?;
         }
         let source = format!("{}, as named", path.display());
-        Ok(Self { image: path, release, modules, source })
-    }
-
-    fn into_kernel(self) -> GuestKernel {
-        GuestKernel { boot: self.image, release: self.release, modules: self.modules, source: self.source }
+        Ok(Self { boot: path, release, modules, source })
     }
 
     /// The kernel, decompressed in the cache if possible.
-    fn decompressed(self, cache: &CacheDirectory, ledger: &Ledger) -> Result<GuestKernel, KernelError> {
-        let image = fs::read(&self.image).map_err(FileError::of("read", &self.image))?;
+    fn decompressed(mut self, cache: &CacheDirectory, ledger: &Ledger) -> Result<Self, KernelError> {
+        let image = fs::read(&self.boot).map_err(FileError::of("read", &self.boot))?;
         if image.starts_with(b"\x7fELF") {
-            return Ok(self.into_kernel());
+            return Ok(self);
         }
-        let name = format!("{CACHE}/unpacked-{}", identity(&self.image)?);
-        let place = cache.directory(&name, ledger, |staging| unpack(&image, &self.image, staging))?;
+        let name = format!("{CACHE}/unpacked-{}", identity(&self.boot)?);
+        let place = cache.directory(&name, ledger, |staging| unpack(&image, &self.boot, staging))?;
         let vmlinux = place.join(VMLINUX);
-        let mut kernel = self.into_kernel();
         if vmlinux.exists() {
-            kernel.boot = vmlinux;
+            self.boot = vmlinux;
         }
-        Ok(kernel)
+        Ok(self)
     }
 }
 
@@ -226,7 +207,7 @@ fn identity(path: &Path) -> Result<String, KernelError> {
 }
 
 /// The newest of the host's kernels that is readable and has the modules that a guest needs.
-fn newest(boot: &Path, installed: &Path) -> Option<Candidate> {
+fn newest(boot: &Path, installed: &Path) -> Option<GuestKernel> {
     let mut found: Vec<(Vec<Part>, PathBuf, String)> = fs::read_dir(boot)
         .ok()?
         .flatten()
@@ -245,7 +226,7 @@ fn newest(boot: &Path, installed: &Path) -> Option<Candidate> {
         let modules = ModuleTree::open(&installed.join(&release)).ok()?;
         check(&modules, &image).ok()?;
         let source = format!("{}, the host's own", image.display());
-        Some(Candidate { image, release, modules: Some(modules), source })
+        Some(GuestKernel { boot: image, release, modules: Some(modules), source })
     })
 }
 

@@ -32,7 +32,7 @@ impl Base {
         }
     }
 
-    fn newest(&self) -> Option<Candidate> {
+    fn newest(&self) -> Option<GuestKernel> {
         newest(&self.path("boot"), &self.path("modules"))
     }
 
@@ -106,7 +106,7 @@ fn one_that_cannot_be_unpacked_is_booted_as_it_is() {
 #[test]
 fn a_named_kernel_brings_its_modules() {
     let base = Base::new();
-    let named = |path: &Path| Candidate::named(path, Path::new("/no/such/place"));
+    let named = |path: &Path| GuestKernel::named(path, Path::new("/no/such/place"));
     let path = base.file("k/boot/vmlinuz", image(&packed()));
     let alone = named(&path).unwrap();
     assert_eq!((alone.release.as_str(), alone.modules), ("6.1.0-9-cloud", None));

@@ -2,6 +2,7 @@
 //! image layout (OCI image specification 1.1, "Image Layout").
 
 use super::manifest::architecture;
+use super::registry::digest_of;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::io::{self, Write};
@@ -69,13 +70,13 @@ impl Descriptor {
     fn of_layer(layer: Layer<'_>) -> io::Result<Self> {
         let mut counted = Counted { hash: Sha256::new(), bytes: 0 };
         layer(&mut counted)?;
-        Ok(Self { media_type: LAYER, digest: digest(counted.hash), size: counted.bytes })
+        Ok(Self { media_type: LAYER, digest: digest_of(counted.hash), size: counted.bytes })
     }
 
     fn of_json(media_type: &'static str, content: &Value) -> (Self, Vec<u8>) {
         let bytes = content.to_string().into_bytes();
         let descriptor =
-            Self { media_type, digest: digest(Sha256::new_with_prefix(&bytes)), size: bytes.len() as u64 };
+            Self { media_type, digest: digest_of(Sha256::new_with_prefix(&bytes)), size: bytes.len() as u64 };
         (descriptor, bytes)
     }
 
@@ -87,10 +88,6 @@ impl Descriptor {
     fn path(&self) -> String {
         format!("blobs/{}", self.digest.replace(':', "/"))
     }
-}
-
-fn digest(hash: Sha256) -> String {
-    format!("sha256:{}", weigh_model::hex(&hash.finalize()[..]))
 }
 
 /// A writer that computes the digest and the length of its input.
@@ -154,7 +151,7 @@ mod tests {
         let part = |descriptor: &Value| {
             let (name, size) = (descriptor["digest"].as_str().unwrap(), descriptor["size"].as_u64().unwrap());
             let content = &files[&format!("blobs/{}", name.replace(':', "/"))];
-            assert_eq!(digest(Sha256::new_with_prefix(content)), name);
+            assert_eq!(digest_of(Sha256::new_with_prefix(content)), name);
             assert_eq!(content.len() as u64, size);
             content.clone()
         };

@@ -107,7 +107,7 @@ impl<'a> Registry<'a> {
             hash.update(&buffer[..read]);
             file.write_all(&buffer[..read]).map_err(FileError::of("write", into))?;
         }
-        let found = hexadecimal(hash);
+        let found = digest_of(hash);
         if found == blob.digest {
             Ok(())
         } else {
@@ -189,10 +189,11 @@ fn parameter(challenge: &str, name: &str) -> Option<String> {
 
 /// The digest of some bytes, with its prefix.
 pub(super) fn digest(bytes: &[u8]) -> String {
-    hexadecimal(Sha256::new_with_prefix(bytes))
+    digest_of(Sha256::new_with_prefix(bytes))
 }
 
-fn hexadecimal(hash: Sha256) -> String {
+/// The digest of what was hashed, with its prefix.
+pub(super) fn digest_of(hash: Sha256) -> String {
     format!("{SHA256}{}", weigh_model::hex(&hash.finalize()[..]))
 }
 
