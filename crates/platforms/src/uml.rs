@@ -48,7 +48,7 @@ const FETCH_LOG: &str = "uml-kernel.log";
 const DEFAULT_MEMORY_BYTES: u64 = 512 << 20;
 /// The least memory with which the kernel starts, bytes.
 const LEAST_MEMORY_BYTES: u64 = 32 << 20;
-/// Where the guests' memory is.
+/// The directory for the files with the guests' memory.
 const MEMORY_PLACE: &str = "/dev/shm";
 
 /// Why a guest differs from the host by its nature, by parity key.
@@ -166,7 +166,6 @@ impl Platform for Uml {
             program: self.program(&request.environment)?,
             initramfs: initramfs_path(&request.root),
             memory_bytes: memory_bytes(request)?,
-            memory_place: MEMORY_PLACE,
             cpu: request.cpus.first().copied(),
             network: setting(self, &request.environment, "net"),
         };

@@ -1,5 +1,6 @@
 //! What a fake guest plays: times, noise, drift and faults, all decided by the keys.
 
+use crate::helpers::fnv_1a;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
@@ -155,11 +156,8 @@ pub(super) struct Noise(Pcg64);
 impl Noise {
     /// Makes the numbers of one environment and instance, which differ from those of others.
     pub(super) fn new(seed: u64, environment: &str, instance: u64) -> Self {
-        // FNV-1a: stable over versions of Rust, unlike the standard library's hasher.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in environment.bytes().chain(instance.to_le_bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        // Stable over versions of Rust, unlike the standard library's hasher.
+        let hash = fnv_1a(environment.bytes().chain(instance.to_le_bytes()));
         Self(Pcg64::seed_from_u64(seed ^ hash))
     }
 

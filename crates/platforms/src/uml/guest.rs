@@ -1,5 +1,6 @@
 //! A running machine.
 
+use super::MEMORY_PLACE;
 use super::root::init_argument;
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::mapped::{MONITOR_USER, grant_traverse};
@@ -34,8 +35,6 @@ pub(super) struct Machine<'a> {
     pub(super) program: PathBuf,
     pub(super) initramfs: PathBuf,
     pub(super) memory_bytes: u64,
-    /// Directory for the memory's file.
-    pub(super) memory_place: &'static str,
     pub(super) cpu: Option<u32>,
     /// Value of the key `net`.
     pub(super) network: &'a str,
@@ -112,7 +111,7 @@ impl Machine<'_> {
             .args(["quiet", "panic=-1", "--", "--channel", CHANNEL])
             .args(probe_arguments.split_whitespace())
             .env_clear()
-            .env("TMPDIR", self.memory_place)
+            .env("TMPDIR", MEMORY_PLACE)
             .current_dir(directory)
     }
 }

@@ -1,6 +1,7 @@
 //! The root of a machine: an initial RAM file system with the probe as init, and the table of its
 //! mounts.
 
+use crate::vm::boot::scratch;
 use crate::{PlatformError, Result};
 use std::path::{Path, PathBuf};
 use weigh_images::{Bind, ImageError, Initramfs, Mount, PROBE, Root};
@@ -24,10 +25,7 @@ pub(super) fn mounts(root: &Root, share: impl Fn(&Bind) -> Result<BootMount>) ->
     for mount in root.outer_mounts() {
         mounts.push(match mount {
             Mount::Bind(bind) => share(bind)?,
-            Mount::Scratch(target) => {
-                let mode = if target.ends_with("tmp") { "1777" } else { "755" };
-                BootMount::new("tmpfs", "tmpfs", utf8(target)?, &format!("nosuid,nodev,mode={mode}"))
-            }
+            Mount::Scratch(target) => scratch(target),
         });
     }
     // The kernel sizes its first file system by the memory that is free at that moment, which
@@ -81,7 +79,7 @@ mod tests {
         let table: String = mounts(&root, share).unwrap().iter().map(ToString::to_string).collect();
         let targets: Vec<&str> = table.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
         assert_eq!(targets, ["/dev/pts", "/dev/shm", "/var", "/usr", "/tmp", "/run", "/var/tmp", "/"]);
-        assert!(table.contains("tmpfs tmpfs /run nosuid,nodev,mode=755\n"));
+        assert!(table.contains("tmpfs tmpfs /run nosuid,nodev,mode=0755\n"));
         assert!(table.contains("tmpfs tmpfs /var/tmp nosuid,nodev,mode=1777\n"));
         assert!(table.ends_with("none none / remount,ro,size=50%,nr_inodes=1m\n"));
         assert_eq!(initramfs_path(&root), base.path().join("work/uml.cpio"));
