@@ -14,6 +14,7 @@
 
 mod change;
 mod file;
+mod order;
 mod sweep;
 mod tree;
 
@@ -195,8 +196,8 @@ impl Ledger {
         Ok(*ids.first().expect("one change has one entry"))
     }
 
-    /// Records changes that are about to be made, in this order, with one wait for the disk. They
-    /// are undone one by one, the last one first.
+    /// Records changes that are about to be made, in this order, with one wait for the disk. Each
+    /// is an entry of its own; the last one is undone first.
     ///
     /// # Errors
     /// The same as [`Ledger::record`]; then none of them is recorded.
@@ -267,7 +268,8 @@ impl Ledger {
     }
 
     /// Undoes the remaining changes, newest first, and removes the file. Changes that cannot be
-    /// undone stay in the file for a later sweep.
+    /// undone stay in the file for a later sweep. Successive changes elsewhere
+    /// ([`PlatformUndo::is_elsewhere`]) are undone at once.
     ///
     /// # Errors
     /// [`LedgerError::Undo`] with all changes that could not be undone, [`LedgerError::Io`].
@@ -277,17 +279,15 @@ impl Ledger {
             None => return Ok(()),
         };
         let mut failed = Vec::new();
-        for (id, change) in left {
-            match change.undo(self.0.state.path(), platforms, true) {
-                // If the line cannot be written (a full disk) and we die before the end, the undo
-                // is only repeated.
-                Ok(undone) => {
-                    self.note(change, undone);
-                    drop(self.forget(id));
-                }
-                Err(error) => failed.push((change, error)),
+        order::undo_all(&left, self.0.state.path(), platforms, true, |id, change, outcome| match outcome {
+            // If the line cannot be written (a full disk) and we die before the end, the undo is
+            // only repeated.
+            Ok(undone) => {
+                self.note(change.clone(), undone);
+                drop(self.forget(id));
             }
-        }
+            Err(error) => failed.push((change.clone(), error)),
+        });
         // Unlinked before the flock is released, so that no sweep locks it as the ledger of a dead
         // run.
         let open = self.lock().take();

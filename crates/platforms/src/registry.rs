@@ -30,10 +30,15 @@ pub fn all() -> &'static [&'static dyn Platform] {
 /// something, such as a machine's address, and those whose guests are on other people's machines.
 pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
     all().iter().copied().filter(|platform| {
-        let bare = EnvironmentSpec::new(platform.name(), Default::default());
+        let bare = bare(platform.name());
         let can = platform.capabilities(&bare);
         !can.fake && !can.elsewhere && platform.check(&bare).is_ok()
     })
+}
+
+/// The environment of a platform without any key.
+fn bare(platform: &str) -> EnvironmentSpec {
+    EnvironmentSpec::new(platform, Default::default())
 }
 
 /// Checks platforms, and returns whether each can be used, in the order of `platforms`. As many as
@@ -187,6 +192,10 @@ impl PlatformUndo for Undoers {
             }
         };
         undone.map_err(|error| UndoError::Platform(crate::with_causes(&error).into()))
+    }
+
+    fn is_elsewhere(&self, platform: &str) -> bool {
+        find(platform).is_some_and(|found| found.capabilities(&bare(platform)).elsewhere)
     }
 }
 
@@ -360,6 +369,16 @@ mod tests {
         ] {
             assert!(has_own_name(platform, what, id), "{platform}: {what} `{id}`");
         }
+    }
+
+    /// A node or a machine that does not answer holds up no other; changes of this host keep their
+    /// order.
+    #[test]
+    fn what_is_on_other_machines_is_undone_at_once() {
+        let elsewhere = all().iter().map(|platform| platform.name());
+        let elsewhere: Vec<&str> = elsewhere.filter(|name| Undoers.is_elsewhere(name)).collect();
+        assert_eq!(elsewhere, ["pod", "ssh"]);
+        assert!(!Undoers.is_elsewhere(weigh_network::PLATFORM) && !Undoers.is_elsewhere(""));
     }
 
     #[test]

@@ -153,7 +153,7 @@ pub enum UndoOutcome {
 }
 
 /// How the changes of platforms are undone.
-pub trait PlatformUndo {
+pub trait PlatformUndo: Sync {
     /// Undoes one [`Change::Platform`]. It is not an error if the change is undone already.
     ///
     /// # Errors
@@ -165,6 +165,13 @@ pub trait PlatformUndo {
         id: &str,
         detail: &serde_json::Value,
     ) -> Result<UndoOutcome, UndoError>;
+
+    /// Whether what this platform changes is on other machines. Such changes do not depend on each
+    /// other, and one whose machine does not answer takes minutes, so that successive ones are
+    /// undone at once.
+    fn is_elsewhere(&self, _platform: &str) -> bool {
+        false
+    }
 }
 
 /// Refuses to undo, for ledgers that hold no change of a platform.

@@ -1,7 +1,8 @@
 //! Undoing the changes of dead runs.
 
 use super::file::{Line, parse};
-use super::{Change, LedgerError, PlatformUndo, STAGING, UndoError, UndoOutcome};
+use super::order::undo_all;
+use super::{Change, EntryId, LedgerError, PlatformUndo, STAGING, UndoError, UndoOutcome};
 use crate::lock::{Opened, open_existing};
 use crate::private::{open_durable, read_regular};
 use crate::state::StateDirectory;
@@ -131,26 +132,28 @@ fn sweep_one(
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     file.set_len(whole as u64)?;
     file.seek(SeekFrom::End(0))?;
+    let mut record = |id: EntryId| -> io::Result<()> {
+        let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
+        line.push(b'\n');
+        file.write_all(&line)
+    };
     let mut failed = Vec::new();
-    for (id, change) in std::mem::take(&mut contents.standing).into_iter().rev() {
-        match change.undo(state.path(), platforms, contents.this_boot) {
-            Ok(undone) => {
-                let mut line = serde_json::to_vec(&Line::Undone { undone: id.0 })?;
-                line.push(b'\n');
-                // On a full disk the undo may have to be repeated, as in `Ledger::close`.
-                let _ = file.write_all(&line);
-                match undone {
-                    UndoOutcome::Restored => result.undone.push(change),
-                    UndoOutcome::Left(reason) => result.left.push((change, reason)),
-                }
-            }
-            Err(error) => {
+    let standing: Vec<_> = std::mem::take(&mut contents.standing).into_iter().rev().collect();
+    undo_all(&standing, state.path(), platforms, contents.this_boot, |id, change, outcome| {
+        if outcome.is_ok() {
+            // On a full disk the undo may have to be repeated, as in `Ledger::close`.
+            let _ = record(id);
+        }
+        match (outcome, change.clone()) {
+            (Ok(UndoOutcome::Restored), change) => result.undone.push(change),
+            (Ok(UndoOutcome::Left(reason)), change) => result.left.push((change, reason)),
+            (Err(error), change) => {
                 failed.push((id, change.clone()));
                 result.failed.push((change, error));
             }
         }
-    }
-    failed.reverse();
+    });
+    failed.sort_by_key(|(id, _)| *id);
     let Some(line) = contents.damaged.first() else {
         return if failed.is_empty() { weigh_disk::remove_file(path) } else { Ok(()) };
     };

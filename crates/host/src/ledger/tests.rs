@@ -1,7 +1,6 @@
 //! Tests of the ledger, including one that kills a process.
 
 use super::*;
-use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
@@ -39,11 +38,11 @@ fn dead(ids: &[&str]) -> (tempfile::TempDir, StateDirectory, PathBuf) {
 
 /// Remembers what it was asked to undo, and fails for ids that say so.
 #[derive(Default)]
-struct Recorder(RefCell<Vec<String>>);
+struct Recorder(Mutex<Vec<String>>);
 
 impl PlatformUndo for Recorder {
     fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<UndoOutcome, UndoError> {
-        self.0.borrow_mut().push(id.into());
+        self.0.lock().unwrap().push(id.into());
         match id {
             _ if id.starts_with("stuck") => Err(UndoError::Platform("it is stuck".into())),
             _ if id.starts_with("taken") => Ok(UndoOutcome::Left("somebody has it".into())),
@@ -122,7 +121,7 @@ fn the_newest_change_is_undone_first_and_failed_ones_stay() {
     };
     let [(change, error)] = &failed[..] else { panic!("{failed:?}") };
     assert_eq!((change, error.to_string().as_str()), (&of_platform("stuck"), "it is stuck"));
-    assert_eq!(*recorder.0.borrow(), ["last", "stuck", "first"]);
+    assert_eq!(*recorder.0.lock().unwrap(), ["last", "stuck", "first"]);
     assert_eq!(pending(&state).unwrap().runs, [("run".to_string(), vec![of_platform("stuck")])]);
     drop(ledger);
     let again = sweep_dead(&state, &Recorder::default()).unwrap();
@@ -143,7 +142,69 @@ fn changes_that_are_recorded_together_are_undone_one_by_one() {
     abandon(ledger);
     let recorder = Recorder::default();
     sweep(&state, &recorder).unwrap();
-    assert_eq!(*recorder.0.borrow(), ["c", "a"]);
+    assert_eq!(*recorder.0.lock().unwrap(), ["c", "a"]);
+}
+
+/// Machines that do not answer are waited for at once, and none of them hides what has become of the
+/// others. What is here keeps its order.
+#[test]
+fn changes_elsewhere_are_undone_at_once_and_recorded_one_by_one() {
+    struct Elsewhere<'a> {
+        ledger: &'a Path,
+        begun: Mutex<Vec<String>>,
+    }
+
+    impl PlatformUndo for Elsewhere<'_> {
+        fn undo(&self, _: &str, _: &str, id: &str, _: &serde_json::Value) -> Result<UndoOutcome, UndoError> {
+            self.begun.lock().unwrap().push(id.into());
+            let begun = || self.begun.lock().unwrap().len();
+            let recorded = || fs::read_to_string(self.ledger).unwrap().matches("undone").count();
+            let in_time = |is_so: &dyn Fn() -> bool| crate::wait::until(Duration::from_secs(20), is_so);
+            let in_turn = match id {
+                "newest" => begun() == 1,
+                "oldest" => begun() == 5,
+                "late" => in_time(&|| begun() == 4 && recorded() == 2),
+                _ => in_time(&|| begun() == 4),
+            };
+            let failed = |why: &str| Err(UndoError::Platform(why.into()));
+            match id {
+                _ if !in_turn => failed("it is not its turn"),
+                "stuck" => failed("it is stuck"),
+                _ => Ok(UndoOutcome::Restored),
+            }
+        }
+
+        fn is_elsewhere(&self, platform: &str) -> bool {
+            platform == "elsewhere"
+        }
+    }
+
+    let elsewhere = |id: &str| Change::Platform {
+        platform: "elsewhere".into(),
+        what: "thing".into(),
+        id: id.into(),
+        detail: serde_json::json!({}),
+    };
+    for is_swept in [false, true] {
+        let (_base, state, ledger) = begun();
+        ledger.record(of_platform("oldest")).unwrap();
+        ledger.record_all(["late", "stuck", "soon"].map(elsewhere).to_vec()).unwrap();
+        ledger.record(of_platform("newest")).unwrap();
+        let path = ledger.path().to_path_buf();
+        let undoer = Elsewhere { ledger: &path, begun: Mutex::default() };
+        let failed = if is_swept {
+            abandon(ledger);
+            sweep_dead(&state, &undoer).unwrap().failed
+        } else {
+            let Err(LedgerError::Undo(failed)) = ledger.close(&undoer) else {
+                panic!("the stuck one must be reported")
+            };
+            failed
+        };
+        let [(change, error)] = &failed[..] else { panic!("{failed:?}") };
+        assert_eq!((change, error.to_string().as_str()), (&elsewhere("stuck"), "it is stuck"));
+        assert_eq!(pending(&state).unwrap().runs, [("run".to_string(), vec![elsewhere("stuck")])]);
+    }
 }
 
 #[test]
@@ -154,7 +215,7 @@ fn a_live_ledger_is_never_swept() {
     let recorder = Recorder::default();
     let sweep = sweep(&state, &recorder).unwrap();
     assert_eq!(sweep.live, ["alive"]);
-    assert!(recorder.0.borrow().is_empty());
+    assert!(recorder.0.lock().unwrap().is_empty());
     abandon(ledger);
     let sweep = sweep_dead(&state, &recorder).unwrap();
     assert_eq!(sweep.undone, [of_platform("thing")]);
@@ -171,7 +232,7 @@ fn a_truncated_last_line_is_ignored() {
     for length in 0..second.len() {
         fs::create_dir_all(state.ledger_dir()).unwrap();
         fs::write(&path, [&whole[..], &second[..length]].concat()).unwrap();
-        recorder.0.borrow_mut().clear();
+        recorder.0.lock().unwrap().clear();
         let sweep = sweep_dead(&state, &recorder).unwrap();
         assert_eq!(sweep.undone, [of_platform("whole")], "cut at {length}");
         assert!(sweep.damaged.is_empty() && sweep.failed.is_empty() && !path.exists());
@@ -189,7 +250,7 @@ fn damage_is_reported_and_the_rest_is_undone() {
     fs::write(&path, text.replacen("\n", "\njunk\n", 1)).unwrap();
     let recorder = Recorder::default();
     let sweep = sweep_dead(&state, &recorder).unwrap();
-    assert_eq!(*recorder.0.borrow(), ["b", "a"]);
+    assert_eq!(*recorder.0.lock().unwrap(), ["b", "a"]);
     assert_eq!(sweep.damaged.len(), 1);
     assert!(sweep.damaged[0].1.contains("line 2") && sweep.damaged[0].0.exists());
     assert!(sweep_dead(&state, &recorder).unwrap().damaged.is_empty(), "reported once");
@@ -206,7 +267,7 @@ fn changes_to_undo_outlive_damage() {
         let sweep = sweep_dead(&state, &recorder).unwrap();
         assert_eq!(sweep.failed.len(), 1, "round {round}: {sweep:?}");
         let (asked, reported) = [(&["c", "stuck", "a"][..], 1), (&["stuck"], 0)][round];
-        assert_eq!(*recorder.0.borrow(), asked, "round {round}");
+        assert_eq!(*recorder.0.lock().unwrap(), asked, "round {round}");
         assert_eq!(sweep.damaged.len(), reported, "round {round}: {sweep:?}");
     }
     assert_eq!(pending(&state).unwrap().runs, [("run".to_string(), vec![of_platform("stuck")])]);
@@ -247,7 +308,7 @@ fn an_unreadable_entry_does_not_keep_others_from_being_undone() {
     assert_eq!((names, pending.unreadable.len()), (vec!["no-utf-8", "run"], 4), "{pending:?}");
     let recorder = Recorder::default();
     let sweep = sweep_dead(&state, &recorder).unwrap();
-    assert_eq!(*recorder.0.borrow(), ["thing"]);
+    assert_eq!(*recorder.0.lock().unwrap(), ["thing"]);
     assert!(!path.exists() && sweep.undone.len() == 1);
     assert_eq!(sweep.damaged.len(), 5, "{sweep:?}");
     assert!(fs::read_to_string("/etc/passwd").is_ok_and(|text| text.contains("root")));
@@ -286,7 +347,7 @@ fn a_lock_that_others_may_hold_keeps_nothing_from_being_undone() {
     assert!(!is_live(&state, "run"), "the process that wrote it has ended");
     let recorder = Recorder::default();
     let swept = sweep(&state, &recorder).unwrap();
-    assert_eq!((swept.live, &*recorder.0.borrow()), (vec![], &vec!["thing".to_string()]));
+    assert_eq!((swept.live, &*recorder.0.lock().unwrap()), (vec![], &vec!["thing".to_string()]));
     // While its process lives, the ledger is left alone.
     fs::create_dir_all(state.ledger_dir()).unwrap();
     fs::write(&path, &text).unwrap();
@@ -313,7 +374,7 @@ fn directories_that_others_may_write_are_not_believed() {
         }
         fs::set_permissions(directory, before).unwrap();
     }
-    assert!(recorder.0.borrow().is_empty() && path.exists());
+    assert!(recorder.0.lock().unwrap().is_empty() && path.exists());
     assert_eq!(sweep_dead(&state, &recorder).unwrap().undone.len(), 1);
 }
 
@@ -408,7 +469,7 @@ fn a_newer_format_is_left_alone() {
     fs::write(&path, &text).unwrap();
     let recorder = Recorder::default();
     let sweep = sweep_dead(&state, &recorder).unwrap();
-    assert!(recorder.0.borrow().is_empty() && sweep.damaged[0].1.contains("99"));
+    assert!(recorder.0.lock().unwrap().is_empty() && sweep.damaged[0].1.contains("99"));
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
@@ -720,7 +781,7 @@ fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
                         // A ledger may vanish between being listed and opened; that is not an error
                         // either.
                         sweep(&state, &recorder).unwrap();
-                        undone += recorder.0.borrow().len();
+                        undone += recorder.0.lock().unwrap().len();
                     }
                     undone
                 })
@@ -739,7 +800,7 @@ fn sweeps_do_no_harm_to_runs_that_start_and_end_meanwhile() {
             ledger.record(of_platform("thing")).unwrap();
             let recorder = Recorder::default();
             ledger.close(&recorder).unwrap();
-            assert_eq!(*recorder.0.borrow(), ["thing"]);
+            assert_eq!(*recorder.0.lock().unwrap(), ["thing"]);
         }
         drop(end);
         sweepers.into_iter().map(|sweeper| sweeper.join().unwrap()).sum::<usize>()
@@ -766,7 +827,7 @@ fn many_threads_share_a_ledger() {
     assert_eq!(pending(&state).unwrap().runs[0].1.len(), 40);
     let recorder = Recorder::default();
     ledger.close(&recorder).unwrap();
-    assert_eq!(recorder.0.borrow().len(), 40);
+    assert_eq!(recorder.0.lock().unwrap().len(), 40);
 }
 
 #[test]
@@ -798,7 +859,7 @@ fn a_disk_that_is_full_spoils_no_line() {
     // There may be no room to record the undo either; undoing goes on all the same.
     let closed = ledger.close(&recorder);
     drop(ledger);
-    assert!(recorded > 0 && recorder.0.borrow().len() == recorded, "{closed:?}");
+    assert!(recorded > 0 && recorder.0.lock().unwrap().len() == recorded, "{closed:?}");
     assert!(closed.is_ok(), "{closed:?}");
 }
 
