@@ -591,6 +591,48 @@ mod tests {
         assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
     }
 
+    /// The control groups of a pod, which is a group of this host here. Its processes enter a group
+    /// below it, as a group with processes cannot give controllers to others; everything that is
+    /// made lies in the pod's own group; and runtimes start further commands in that group itself,
+    /// or where the first process is.
+    #[test]
+    fn control_groups_of_version_2_are_those_of_the_pod() {
+        const TEST: &str = "control_groups_of_version_2_are_those_of_the_pod";
+        /// `$1` and `$2` are what the pod's first process runs and what enters it.
+        const AS_A_POD: &str = r#"
+            cd "$0" && mkfifo input || exit 1
+            g=/sys/fs/cgroup
+            [ -e $g/cgroup.controllers ] || mount --bind $g/unified $g || exit 77
+            own=$g/weigh-test-$$
+            mkdir $own || exit 77
+            trap 'exec 3>&-; wait; rmdir $(find $own -depth -type d)' EXIT
+            (echo 0 > $own/cgroup.procs; exec sh -c "$1" "$0" < input) &
+            exec 3> input
+            i=0; until [ -e first ]; do [ $i != 100 ] || exit 1; i=$((i+1)); sleep 0.1; done
+            for from in $own $own/init; do
+                (echo 0 > $from/cgroup.procs; exec sh -c "$2" "$0" sh -c '
+                    grep ^0: /proc/self/cgroup; mkdir -p /sys/fs/cgroup/made; echo "not in a group: $(cat /sys/fs/cgroup/cgroup.procs)"')
+            done
+            [ -d $own/made ] && [ -z "$(cat $own/cgroup.procs)" ] && echo "all is there"
+        "#;
+        if !weigh_host::facts::is_root() {
+            return eprintln!("SKIPPED {TEST}: needs root");
+        }
+        let volume = tempfile::tempdir().unwrap();
+        let volume = volume.path().to_str().unwrap();
+        let made = manifest::fleet_pod(&pod("").spec, "n1", "p", volume, &[]);
+        let wait = made["spec"]["containers"][0]["command"][2].as_str().unwrap();
+        let run = Invocation::new("unshare").args(["--mount", "--propagation", "private"]);
+        let run = run.args(["sh", "-c", AS_A_POD, volume, wait, ENTER]).deadline(Duration::from_secs(60));
+        let done = run.run().unwrap();
+        let said = String::from_utf8_lossy(&[done.output, done.error].concat()).into_owned();
+        if done.status.code() == Some(77) {
+            return eprintln!("SKIPPED {TEST}: there are no control groups of version 2 to write to: {said}");
+        }
+        let entered = "0::/init\nnot in a group: \n";
+        assert_eq!(said, format!("{entered}{entered}all is there\n"));
+    }
+
     /// `kubectl exec` ends with 1 when weigh did, and when it failed itself.
     #[test]
     fn a_lost_connection_is_no_exit_code_of_weigh() {

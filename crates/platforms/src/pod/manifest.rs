@@ -30,8 +30,9 @@ pub(super) fn fleet_namespace(name: &str) -> Value {
 /// 2 it makes the container's own group the root of a namespace, because a privileged container
 /// otherwise has the groups of the whole node, and moves to a group below it: a group with processes
 /// cannot give controllers to the groups below. Others enter by the process number that it writes
-/// down. Then it waits, because its standard input stays open.
-const WAIT: &str = r#"g=/sys/fs/cgroup; [ -e $g/cgroup.controllers ] || exec cat; exec unshare --cgroup --mount sh -c "mount -t cgroup2 none $g && mkdir $g/init && echo 0 > $g/init/cgroup.procs && echo \$\$ > $0/first && exec cat""#;
+/// down. Then it waits, because its standard input stays open. The kernel mounts no file system on
+/// itself, so that the old mount goes first.
+const WAIT: &str = r#"g=/sys/fs/cgroup; [ -e $g/cgroup.controllers ] || exec cat; exec unshare --cgroup --mount sh -c "umount $g && mount -t cgroup2 none $g && mkdir $g/init && echo 0 > $g/init/cgroup.procs && echo \$\$ > $0/first && exec cat""#;
 
 /// The pod in which a node measures for a fleet: as root with everything that the node has, except
 /// for its network and its processes. `parent` is where its volume is mounted, and `leave` is the

@@ -40,15 +40,17 @@ sub root {
 }
 
 # Runs a command in a privileged pod, which has a volume and an /etc of its own. As on a node, the
-# command outlives this client, and sees the end of its input.
+# command outlives this client, and sees the end of its input. There is no first process that could
+# set up control groups of version 2, so there are none.
 sub enter {
     my ($pod, @command) = @_;
     my $container = $pod->{spec}{containers}[0];
     my $place = "$state/volume.$pod->{metadata}{name}";
     mkdir $_ for $place, "$place/volume", "$place/etc";
     my @variables = map { ('--setenv', $_->{name}, $_->{value}) } @{$container->{env}};
+    my @groups = -e '/sys/fs/cgroup/cgroup.controllers' ? ('--tmpfs', '/sys/fs/cgroup') : ();
     system 'setsid', '--wait', 'bwrap', root(qw(usr bin sbin lib lib32 lib64)), '--proc', '/proc', '--dev', '/dev',
-        '--bind', '/sys', '/sys', '--tmpfs', '/tmp', '--tmpfs', '/var/tmp', '--bind', "$place/etc", '/etc',
+        '--bind', '/sys', '/sys', @groups, '--tmpfs', '/tmp', '--tmpfs', '/var/tmp', '--bind', "$place/etc", '/etc',
         '--bind', "$place/volume", $container->{volumeMounts}[0]{mountPath}, @variables, '--', @command;
     my $code = $? & 127 ? 128 + ($? & 127) : $? >> 8;
     print STDERR "command terminated with exit code $code\n" if $code;
