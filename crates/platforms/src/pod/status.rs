@@ -2,6 +2,7 @@
 
 use super::PLATFORM;
 use super::kubectl::Kubectl;
+use super::manifest::CONTAINER;
 use crate::helpers::is_readable;
 use crate::{PlatformError, Result};
 use serde_json::{Deserializer, Value};
@@ -43,8 +44,7 @@ impl PodStatus {
     /// Reads the object of a pod.
     pub(super) fn of(pod: &Value) -> Self {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(String::from);
-        let status = &pod["status"];
-        let container = &status["containerStatuses"][0];
+        let (status, container) = (&pod["status"], container(pod));
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let unschedulable = conditions.find(|condition| condition["reason"] == "Unschedulable");
         Self {
@@ -59,10 +59,17 @@ impl PodStatus {
     }
 }
 
+/// The status of weighbridge's own container: a cluster may add others to a pod.
+fn container(pod: &Value) -> &Value {
+    let all = pod["status"]["containerStatuses"].as_array();
+    let own = all.and_then(|all| all.iter().find(|container| container["name"] == CONTAINER));
+    own.unwrap_or(&Value::Null)
+}
+
 /// Why a pod does not run and never will.
 fn fault(pod: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_string();
-    let (status, state) = (&pod["status"], &pod["status"]["containerStatuses"][0]["state"]);
+    let (status, state) = (&pod["status"], &container(pod)["state"]);
     let node = text(&pod["spec"]["nodeName"]);
     if pod["metadata"]["deletionTimestamp"].is_string() {
         return Some(format!("somebody deletes the pod, as draining the node {node} does"));
@@ -170,7 +177,7 @@ mod tests {
     /// Objects that Kubernetes 1.20 wrote.
     #[test]
     fn the_reason_why_a_pod_does_not_run_is_reported() {
-        let ended = |terminated: Value| json!({"phase": "Failed", "containerStatuses": [{"state": {"terminated": terminated}}]});
+        let ended = |terminated: Value| json!({"phase": "Failed", "containerStatuses": [{"name": CONTAINER, "state": {"terminated": terminated}}]});
         assert!(fault_of(ended(json!({"reason": "OOMKilled", "exitCode": 137}))).contains("memory="));
         assert!(fault_of(ended(json!({"reason": "Error", "exitCode": 3}))).contains("exit code 3"));
         let refused = fault_of(
@@ -181,7 +188,7 @@ mod tests {
             fault_of(json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}))
                 .contains("evicted")
         );
-        let waiting = |reason: &str| json!({"containerStatuses": [{"state": {"waiting": {"reason": reason, "message": "why"}}}]});
+        let waiting = |reason: &str| json!({"containerStatuses": [{"name": CONTAINER, "state": {"waiting": {"reason": reason, "message": "why"}}}]});
         assert!(fault_of(waiting("ErrImageNeverPull")).contains("weigh image pack"));
         assert!(fault_of(waiting("CreateContainerError")).starts_with("CreateContainerError: why"));
         assert_eq!(fault_of(waiting("ContainerCreating")), "");
@@ -196,7 +203,10 @@ mod tests {
             "spec": {"nodeName": "n1"},
             "status": {
                 "podIP": "10.9.0.4",
-                "containerStatuses": [{"containerID": "containerd://abc", "state": {"running": {"startedAt": "x"}}}],
+                "containerStatuses": [
+                    {"name": "added", "containerID": "containerd://other", "state": {"waiting": {"reason": "ErrImagePull"}}},
+                    {"name": CONTAINER, "containerID": "containerd://abc", "state": {"running": {"startedAt": "x"}}},
+                ],
             },
         });
         let known = PodStatus::of(&pod);

@@ -28,7 +28,7 @@ sub described {
     my $said = slurp("$state/status");
     $pod->{status} = $said ? decode_json($said) : {
         phase => 'Running',
-        containerStatuses => [{ containerID => 'containerd://none', state => { running => {} } }],
+        containerStatuses => [{ name => 'guest', containerID => 'containerd://none', state => { running => {} } }],
     };
     return encode_json($pod) . "\n";
 }

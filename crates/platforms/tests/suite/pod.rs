@@ -192,10 +192,11 @@ fn errors_and_pod_states_of_a_cluster_are_reported() {
     fake.unsay("refuse");
     guest.stop().unwrap();
     let ended = |reason: &str| {
-        let ended = json!({"state": {"terminated": {"reason": reason, "exitCode": 137}}});
+        let ended = json!({"name": "guest", "state": {"terminated": {"reason": reason, "exitCode": 137}}});
         json!({"phase": "Failed", "containerStatuses": [ended]})
     };
-    let waiting = json!({"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}}]});
+    let state = json!({"waiting": {"reason": "ErrImagePull", "message": "no such host"}});
+    let waiting = json!({"containerStatuses": [{"name": "guest", "state": state}]});
     for (status, word) in [
         (ended("OOMKilled"), "memory="),
         (ended("Error"), "exit code 137"),
