@@ -159,7 +159,7 @@ fn trouble_of_a_cluster_is_reported_and_the_fleet_goes_on() {
     let quota = "Error from server (Forbidden): pods \"a\" is forbidden: exceeded quota: small";
     cluster.say("refuse.create", quota);
     let line = format!("fleet --via '{}' --out h {}", cluster.via(",nodes=n2"), work(1, "1ms"));
-    stage.run(&line).ends_with(4).says(&["quota has no room for the pod", "cpus="]);
+    stage.run(&line).ends_with(4).says(&["quota or limits do not allow the pod", "cpus="]);
     clean(&stage, &cluster);
     stage.host_is_as_before();
 }

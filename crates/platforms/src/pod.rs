@@ -223,6 +223,10 @@ impl Platform for Pod {
         match what {
             "pod" | "namespace" | fleet::POD => {
                 let kubectl = kubectl?;
+                let away = |why: PlatformError| {
+                    PlatformError::StillThere(format!("it may still be in the cluster: {why}"))
+                };
+                kubectl.reach().map_err(away)?;
                 match NodePod::of_entry(&kubectl, what, id, detail) {
                     Some((pod, directory)) => crate::fleet::undo_pod(&directory, &pod),
                     None => guest::delete(&kubectl, namespace, what, id),
@@ -262,7 +266,7 @@ fn prove(host: &Host, request: &GuestRequest) -> Result<Proof> {
     let kubectl = Kubectl::find(&request.environment)?;
     let namespace = namespace(host, request);
     // Fails on an unreachable cluster before the ledger records what could never be undone.
-    kubectl.run(kubectl.command(&[]).args(["get", "--raw", "/version"]), None)?;
+    kubectl.reach()?;
     if setting(&Pod, &request.environment, "namespace").is_empty() {
         make_namespace(host, &kubectl, &namespace)?;
     }

@@ -539,30 +539,52 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let client = client(
             base.path(),
-            r#"printf '%s\n' "$*" >> said; case "$*" in *' exec '*) [ ! -e away ];; esac"#,
+            r#"printf '%s\n' "$*" >> said; [ ! -e away ] || { cat away >&2; exit 1; }; case "$*" in *' exec '*) [ ! -e shut ];; esac"#,
         );
         let undo = |keys: &str| {
             let pod = spec(&format!("kubernetes:context=cleaned-up,nodes=n1,binary={client}{keys}"));
             let directory = "/weighbridge/weighbridge-fleet-20261126T140000Z-1f-0";
             let change = NodePod::of(&pod).unwrap().change(directory);
             let Change::Platform { what, id, detail, .. } = change else { panic!() };
-            Pod.undo(&what, &id, &detail).unwrap();
+            let undone = Pod.undo(&what, &id, &detail).map_err(|error| error.to_string());
             let said = std::fs::read_to_string(base.path().join("said")).unwrap();
             std::fs::remove_file(base.path().join("said")).unwrap();
-            said.lines().map(String::from).collect::<Vec<_>>()
+            (undone, said.lines().map(String::from).collect::<Vec<_>>())
         };
         let name = "weighbridge-fleet-20261126t140000z-1f-0";
         for (keys, kind) in [("", "namespace"), (",namespace=lab", "pod")] {
-            let said = undo(keys);
-            let [end, remove, delete] = &said[..] else { panic!("{said:?}") };
+            let (undone, said) = undo(keys);
+            undone.unwrap();
+            let [reach, end, remove, delete] = &said[..] else { panic!("{said:?}") };
+            assert!(reach.ends_with(" get --raw /version"), "{reach}");
             assert!(end.contains(" exec ") && end.contains("/weigh\" clean"), "{end}");
             assert!(remove.contains(" exec ") && remove.contains("rm -rf"), "{remove}");
             assert!(delete.contains(&format!(" delete {kind} {name} ")), "{delete}");
         }
         // One that cannot be entered is deleted all the same.
-        std::fs::write(base.path().join("away"), "").unwrap();
-        let said = undo("");
-        assert_eq!((said.len(), said[1].contains(" delete namespace ")), (2, true), "{said:?}");
+        std::fs::write(base.path().join("shut"), "").unwrap();
+        let (undone, said) = undo("");
+        undone.unwrap();
+        assert_eq!((said.len(), said[2].contains(" delete namespace ")), (3, true), "{said:?}");
+        // A cluster that is away is asked nothing else; one that refuses is there.
+        let away = |said: &str| std::fs::write(base.path().join("away"), said).unwrap();
+        away("Unable to connect to the server: dial tcp 192.0.2.1:6443: i/o timeout\n");
+        let (undone, said) = undo("");
+        let why = undone.unwrap_err();
+        assert!(
+            said.len() == 1
+                && why.contains(
+                    "may still be in the cluster: the cluster of the context cleaned-up does not answer"
+                ),
+            "{why}: {said:?}"
+        );
+        away("Error from server (Forbidden): forbidden: User \"me\" cannot get path \"/version\"\n");
+        assert_eq!(undo("").1.len(), 3);
+        // What does not go in time says where to look.
+        away("error: timed out waiting for the condition on namespaces/x\n");
+        let why = undo("").0.unwrap_err();
+        assert!(why.contains(&format!("{name} may still be in the cluster: timed out waiting")), "{why}");
+        assert!(why.contains(&format!("`kubectl describe namespace {name}` says what keeps it")), "{why}");
     }
 
     #[test]

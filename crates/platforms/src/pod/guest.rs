@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{self, CgroupView, Hierarchy};
 use weigh_host::clock::{monotonic_ns, process_start_ns};
-use weigh_host::command::{CommandError, Invocation, Running};
+use weigh_host::command::{Invocation, Running};
 use weigh_model::stamps;
 
 /// Time limit for the container to run; the node may have to fetch the image first.
@@ -154,18 +154,14 @@ fn first_child(shim: u32) -> Option<u32> {
 /// The cluster cannot be reached, or refuses.
 pub(super) fn create(kubectl: &Kubectl, namespace: &str, pod: &Value, log: &Path) -> Result<()> {
     let end = Instant::now() + ACCOUNT_DEADLINE;
+    let is_early = |error: &PlatformError| {
+        error.to_string().contains("serviceaccount \"default\" not found") && Instant::now() < end
+    };
     loop {
         let create = kubectl.within(namespace).args(["create", "--filename", "-"]);
-        let made = create.input(pod.to_string()).log_to(log).dies_with_caller().run_ok();
-        match made {
-            Ok(_) => return Ok(()),
-            Err(CommandError::Status { error, .. })
-                if error.contains("serviceaccount \"default\" not found") && Instant::now() < end =>
-            {
-                std::thread::sleep(PAUSE);
-            }
-            Err(CommandError::Status { error, .. }) => return Err(kubectl.refused(&error)),
-            Err(other) => return Err(other.into()),
+        match kubectl.run(create.input(pod.to_string()), Some(log)) {
+            Err(error) if is_early(&error) => std::thread::sleep(PAUSE),
+            made => return made.map(drop),
         }
     }
 }
@@ -311,9 +307,16 @@ pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str)
         "pod" => delete.arg("--now"),
         _ => delete,
     };
-    let deleted = kubectl.run(delete.deadline(Duration::from_secs(DELETION_S + 15)), None);
-    deleted.map(|_| ()).map_err(|error| {
-        PlatformError::StillThere(format!("the {object} {name} may still be in the cluster: {error}"))
+    // The user may prefer to be asked (`kuberc`, kubectl 1.34), and no answer cancels the deletion.
+    let delete = delete.input("y\n").deadline(Duration::from_secs(DELETION_S + 15));
+    kubectl.run(delete, None).map(drop).map_err(|error| {
+        let why = match error {
+            PlatformError::Launch { reason, .. } => {
+                format!("{reason}; `kubectl describe {object} {name}` says what keeps it")
+            }
+            other => other.to_string(),
+        };
+        PlatformError::StillThere(format!("the {object} {name} may still be in the cluster: {why}"))
     })
 }
 

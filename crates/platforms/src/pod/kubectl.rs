@@ -9,12 +9,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use weigh_host::command::{CommandError, Invocation};
+use weigh_host::command::{CommandError, Finished, Invocation};
 use weigh_host::private::{check_input, invoking_user};
 use weigh_model::EnvironmentSpec;
 
 /// Time limit for a request to the cluster.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
+/// What kubectl says about a command in a pod that failed, before the command's exit code.
+const ENDED: &str = "command terminated with exit code ";
 /// Longest label of a name in a cluster (RFC 1123), bytes.
 const LONGEST_NAME: usize = 63;
 
@@ -115,13 +117,29 @@ impl Kubectl {
             None => command,
         };
         // A client that outlived a killed weigh would make its object after all others were deleted.
-        match command.dies_with_caller().run_ok() {
+        self.answer(command.dies_with_caller().run_ok())
+    }
+
+    fn answer(&self, asked: Result<Finished, CommandError>) -> Result<Vec<u8>> {
+        match asked {
             Ok(done) => Ok(done.output),
             Err(CommandError::Status { error, .. }) => Err(self.refused(&error)),
             Err(CommandError::Deadline { after, .. }) => {
                 Err(self.unreachable(&format!("no answer within {} s", after.as_secs())))
             }
             Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Checks that the cluster answers, before commands that would wait longer for it. A refusal is an
+    /// answer.
+    ///
+    /// # Errors
+    /// [`PlatformError::Unavailable`].
+    pub(super) fn reach(&self) -> Result<()> {
+        match self.command(&[]).args(["get", "--raw", "/version"]).dies_with_caller().run_ok() {
+            Err(CommandError::Status { error, .. }) if !is_away(&one_line(&error)) => Ok(()),
+            asked => self.answer(asked).map(drop),
         }
     }
 
@@ -136,10 +154,22 @@ impl Kubectl {
     pub(super) fn refused(&self, said: &str) -> PlatformError {
         let said = one_line(said);
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-        if says(&["exceeded quota", "must specify limits", "maximum cpu usage", "maximum memory usage"]) {
+        if says(&["exceeded quota", "failed quota", " usage per "]) {
             return PlatformError::unavailable(
-                format!("the namespace's quota has no room for the pod: {said}"),
-                "ask for less with `cpus=` and `memory=`, raise the quota, or name another namespace with `namespace=`",
+                format!("the namespace's quota or limits do not allow the pod: {said}"),
+                "give `cpus=` and `memory=` that they allow, change them, or name another namespace with `namespace=`",
+            );
+        }
+        if says(&[
+            "violates PodSecurity",
+            "PodSecurityPolicy",
+            "security context constraint",
+            "denied the request",
+            "denied request",
+        ]) {
+            return PlatformError::unavailable(
+                format!("the cluster's rules do not admit the pod: {said}"),
+                "name a namespace with `namespace=` for which they do, or have them changed; the pods of a fleet are privileged",
             );
         }
         if says(&["RuntimeClass", "runtimeclass"]) {
@@ -154,19 +184,7 @@ impl Kubectl {
                 "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: ask for these rights, or name another `context=`",
             );
         }
-        let gone = [
-            "Unable to connect",
-            "Error in configuration",
-            "refused",
-            "no such host",
-            "timeout",
-            "i/o timeout",
-            "EOF",
-            "does not exist",
-            "no configuration",
-            "ServiceUnavailable",
-        ];
-        if says(&gone) {
+        if is_away(&said) {
             return self.unreachable(&said);
         }
         PlatformError::launch(PLATFORM, said)
@@ -219,10 +237,34 @@ pub(super) fn namespace_of(host: &Host) -> String {
     name_of(&format!("weighbridge-{}", host.run))
 }
 
-/// The last line that kubectl printed, without its prefix.
+/// Whether kubectl says that no server answered.
+fn is_away(said: &str) -> bool {
+    let words = [
+        "Unable to connect",
+        "Error in configuration",
+        "refused",
+        "no such host",
+        "timeout",
+        "i/o timeout",
+        "EOF",
+        "does not exist",
+        "no configuration",
+        "ServiceUnavailable",
+    ];
+    words.iter().any(|word| said.contains(word))
+}
+
+/// The last line that says why, without its prefix: after it kubectl may print warnings, messages of
+/// its log, and the exit code of a command in a pod.
 fn one_line(said: &str) -> String {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let last = lines.last().copied().unwrap_or("it did not say why");
+    let is_logged = |line: &str| {
+        line.starts_with(['I', 'W', 'E', 'F'])
+            && line.get(1..5).is_some_and(|date| date.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let says_why =
+        |line: &&&str| !line.starts_with("Warning: ") && !line.starts_with(ENDED) && !is_logged(line);
+    let last = lines.iter().rfind(says_why).or(lines.last()).copied().unwrap_or("it did not say why");
     last.trim_start_matches("Error from server ").trim_start_matches("error: ").into()
 }
 
@@ -246,6 +288,22 @@ mod tests {
                 "get runtimeclasses",
             ),
             (
+                "Error from server (Forbidden): error when creating \"STDIN\": pods \"a\" is forbidden: failed quota: small: must specify requests.cpu for: guest\n",
+                "cpus=",
+            ),
+            (
+                "Error from server (Forbidden): error when creating \"STDIN\": pods \"a\" is forbidden: minimum cpu usage per Container is 100m, but request is 10m\n",
+                "cpus=",
+            ),
+            (
+                "Error from server (Forbidden): error when creating \"STDIN\": pods \"a\" is forbidden: violates PodSecurity \"baseline:latest\": privileged (container \"guest\" must not set securityContext.privileged=true)\n",
+                "privileged",
+            ),
+            (
+                "Error from server (Forbidden): error when creating \"STDIN\": admission webhook \"a.b\" denied the request: no\n",
+                "have them changed",
+            ),
+            (
                 "Error from server (Forbidden): namespaces is forbidden: User \"me\" cannot create resource \"namespaces\"\n",
                 "ask for these rights",
             ),
@@ -267,6 +325,24 @@ mod tests {
             other.to_string(),
             "a guest of pod did not start: (AlreadyExists): pods \"a\" already exists"
         );
+    }
+
+    #[test]
+    fn the_reason_is_found_among_warnings() {
+        for (said, reason) in [
+            (
+                "cat: write error: No space left on device\ncommand terminated with exit code 1\n",
+                "cat: write error: No space left on device",
+            ),
+            (
+                "Error from server (NotFound): no\nWarning: v1 is deprecated\nE1126 14:00:00.000000   7 websocket.go:296] Unknown stream\n",
+                "(NotFound): no",
+            ),
+            ("command terminated with exit code 3\n", "command terminated with exit code 3"),
+            ("", "it did not say why"),
+        ] {
+            assert_eq!(one_line(said), reason);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 # A kubectl of a cluster that is not there, which runs pods by bubblewrap on this host. It has its
 # objects in the directory that it lies in, and does what files there say: `refuse` is what it
 # answers to everything, `refuse.VERB` to one verb, `status` what it says of pods instead of running
-# them, `node.NAME` the object of a node.
+# them, `node.NAME` the object of a node. It asks before it deletes if there is `interactive`.
 use strict;
 use warnings;
 use JSON::PP;
@@ -117,6 +117,11 @@ if ($verb eq 'config') {
         '--ro-bind', slurp("$state/kernels"), '/.weighbridge/weigh-kernels', @ARGV;
     die $!;
 } elsif ($verb eq 'delete') {
+    # As for a user who prefers to be asked.
+    if (-e "$state/interactive") {
+        print "Do you want to continue? (y/N): ";
+        if ((<STDIN> // '') ne "y\n") { print "deletion is cancelled\n"; exit }
+    }
     unlink map { object($ARGV[0], $ARGV[1]) . $_ } '', '.running';
     # A namespace takes its pods with it.
     unlink glob "$state/pod.$ARGV[1].*" if $ARGV[0] eq 'namespace';

@@ -180,6 +180,7 @@ fn errors_and_pod_states_of_a_cluster_are_reported() {
         return skip_or_fail("pod-fake", "pod", &reason);
     }
     let (fake, bench) = (Fake::new(), Bench::new("pod-fake"));
+    fake.say("interactive", "");
     let mut guest = bench.guest(&fake.environment(""));
     assert!(fake.objects().iter().any(|name| name.starts_with("pod.weighbridge-")), "{:?}", fake.objects());
     // Its pods are gone, and cannot be deleted either.
