@@ -156,9 +156,21 @@ fn trouble_of_a_cluster_is_reported_and_the_fleet_goes_on() {
         assert!(is_done(&stage, out, "n2"));
         assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
     }
+    // What is here counts, even if its pod cannot be deleted, as where a service of the API is down.
+    cluster.say("refuse.delete", "error: timed out waiting for the condition on namespaces/a");
+    let line = format!("fleet --via '{}' --out h {}", cluster.via(",nodes=n2"), work(1, "1ms"));
+    stage
+        .run(&line)
+        .ends_with(0)
+        .says(&["may still be in the cluster: timed out", "`weigh clean` removes it"]);
+    assert!(is_done(&stage, "h", "n2"));
+    assert_ne!(cluster.objects(), [""; 0].map(PathBuf::from));
+    fs::remove_file(cluster.path("refuse.delete")).unwrap();
+    clean(&stage, &cluster);
+    assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
     let quota = "Error from server (Forbidden): pods \"a\" is forbidden: exceeded quota: small";
     cluster.say("refuse.create", quota);
-    let line = format!("fleet --via '{}' --out h {}", cluster.via(",nodes=n2"), work(1, "1ms"));
+    let line = format!("fleet --via '{}' --out i {}", cluster.via(",nodes=n2"), work(1, "1ms"));
     stage.run(&line).ends_with(4).says(&["quota or limits do not allow the pod", "cpus="]);
     clean(&stage, &cluster);
     stage.host_is_as_before();

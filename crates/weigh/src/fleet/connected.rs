@@ -77,7 +77,7 @@ pub fn carry_out(work: &Work<'_>) -> std::result::Result<(), Failure> {
         return close_ledger(&ledger);
     }
     ui::note(
-        "note: machines that could not be reached still hold a part of the fleet; `weigh resume` brings it back, `weigh clean` removes it",
+        "note: machines that could not be reached still hold a part of the fleet; `weigh resume` brings back what is not here, `weigh clean` removes it",
     );
     Ok(())
 }
@@ -164,8 +164,7 @@ impl<'a, 'w> Conduct<'a, 'w> {
             work.said(at, "bringing back what an earlier connection left there");
             let back = self.bring_back(at, machine, &left);
             back.map_err(|error| format!("{}; `weigh clean` removes what is there", with_causes(&*error)))?;
-            machine.remove(&left, Some(&log))?;
-            work.update(at, |machine| machine.directory = None)?;
+            self.remove(at, machine, &left)?;
         }
         if work.is_interrupted() {
             return Ok(MachineState::Waiting { reason: Some("interrupted".into()) });
@@ -193,9 +192,9 @@ impl<'a, 'w> Conduct<'a, 'w> {
             work.said(at, "its run is here");
         }
         let fault = machine.fault(&directory);
-        machine.remove(&directory, Some(&log))?;
-        work.update(at, |machine| machine.directory = None)?;
-        self.ledger.forget(entry)?;
+        if self.remove(at, machine, &directory)? {
+            self.ledger.forget(entry)?;
+        }
         Ok(match (work.judge(at, code, said.lines()), fault) {
             (MachineState::Failed { reason }, Some(fault)) => {
                 MachineState::Failed { reason: format!("{fault}; {reason}") }
@@ -203,6 +202,20 @@ impl<'a, 'w> Conduct<'a, 'w> {
             (MachineState::Waiting { .. }, Some(fault)) => MachineState::Waiting { reason: Some(fault) },
             (state, _) => state,
         })
+    }
+
+    /// Removes a directory on the machine whose run is here, and returns whether that succeeded. What
+    /// was measured counts if not: a ledger has the directory, for `weigh clean`.
+    fn remove(&self, at: usize, machine: &FleetMachine, directory: &str) -> Result<bool> {
+        let removed = machine.remove(directory, Some(&self.work.log(at)));
+        match &removed {
+            Ok(()) => self.work.update(at, |machine| machine.directory = None)?,
+            Err(error) => {
+                let name = self.work.machine(at).name;
+                ui::note(&format!("warning: {name}: {}", with_causes(error)));
+            }
+        }
+        Ok(removed.is_ok())
     }
 
     /// Makes a directory on the machine with the program, the plan, and the incomplete run if there
