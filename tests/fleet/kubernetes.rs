@@ -168,9 +168,15 @@ fn trouble_of_a_cluster_is_reported_and_the_fleet_goes_on() {
     fs::remove_file(cluster.path("refuse.delete")).unwrap();
     clean(&stage, &cluster);
     assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
+    // Nobody asked for what would slow the measurement.
+    cluster.say("limits", &json!({"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "1Gi"}).to_string());
+    let line = format!("fleet --via '{}' --out i {}", cluster.via(",nodes=n2,memory=1GiB"), work(1, "1ms"));
+    stage.run(&line).ends_with(4).says(&["the cluster limits the pod on the node n2 (cpu 500m); say with"]);
+    assert_eq!(cluster.objects(), [""; 0].map(PathBuf::from));
+    fs::remove_file(cluster.path("limits")).unwrap();
     let quota = "Error from server (Forbidden): pods \"a\" is forbidden: exceeded quota: small";
     cluster.say("refuse.create", quota);
-    let line = format!("fleet --via '{}' --out i {}", cluster.via(",nodes=n2"), work(1, "1ms"));
+    let line = format!("fleet --via '{}' --out j {}", cluster.via(",nodes=n2"), work(1, "1ms"));
     stage.run(&line).ends_with(4).says(&["quota or limits do not allow the pod", "cpus="]);
     clean(&stage, &cluster);
     stage.host_is_as_before();

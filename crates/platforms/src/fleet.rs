@@ -262,6 +262,12 @@ impl FleetMachine {
         }
         let status = running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io(WAIT))?;
         if !begun || !status.is_some_and(|status| status.success()) {
+            if let Way::Pod(pod) = &self.way
+                && !begun
+                && pod.has_ended(directory)
+            {
+                return Ok(false);
+            }
             let said = crate::guest::with_tail("its run could not be read", log);
             return Err(self.failed(&said).into());
         }

@@ -8,7 +8,7 @@
 use super::guest::{self, create, deleted, status_of, wait_running};
 use super::kubectl::{Kubectl, name_of};
 use super::manifest::{self, CONTAINER};
-use super::status::Watch;
+use super::status::{PodStatus, Watch};
 use super::{PLATFORM, Pod};
 use crate::fleet::{MachineFacts, gibibytes};
 use crate::ssh::scripts::Script;
@@ -16,7 +16,7 @@ use crate::{Platform, PlatformError, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_host::facts::identity;
 use weigh_host::ledger::Change;
@@ -31,10 +31,13 @@ const PREFIX: &str = "weighbridge-";
 /// seconds. The pod's whole time is longer.
 const END_S: u64 = 20;
 const COLLECT_S: u64 = 30;
+/// Time limit for the cluster to learn that a container has ended, and how often it is asked.
+const LEARNT_DEADLINE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(500);
 /// Waits until the first process has its control group, and takes write permission on the volume
-/// `$0` from others, because weigh keeps its state nowhere else. Standard input is the node's
-/// machine ID: a run that is made in the pod is one of the node.
-const PREPARE: &str = r#"until [ ! -e /sys/fs/cgroup/cgroup.controllers ] || [ -e "$0/first" ]; do sleep 0.1 2>/dev/null || sleep 1; done; chmod 755 "$0" && cat > /etc/machine-id"#;
+/// `$0` from others, because weigh keeps its state nowhere else. `$1` is the node's machine ID: a run
+/// that is made in the pod is one of the node.
+const PREPARE: &str = r#"until [ ! -e /sys/fs/cgroup/cgroup.controllers ] || [ -e "$0/first" ]; do sleep 0.1 2>/dev/null || sleep 1; done; chmod 755 "$0" && printf '%s\n' "$1" > /etc/machine-id"#;
 /// Runs a program in the control group and the namespaces of the pod's first process, which has
 /// written its number into the volume `$0` if it made any.
 const ENTER: &str = r#"f=$0/first; [ -e "$f" ] || exec "$@"; exec nsenter --target "$(cat "$f")" --cgroup --mount sh -c 'echo 0 > /sys/fs/cgroup/init/cgroup.procs; exec "$@"' weighbridge "$@""#;
@@ -235,12 +238,28 @@ impl NodePod {
         let leave = entered(&Script::FleetLeave(directory, END_S, COLLECT_S));
         let pod = manifest::fleet_pod(&self.spec, &self.node, &name, Self::PARENT, &leave);
         create(&self.kubectl, &namespace, &pod, log).map_err(|error| self.of_node(error))?;
-        wait_running(&mut watch, log).map(drop).map_err(|why| self.failed(&why))?;
-        let prepare = self.exec(directory).args(["sh", "-c", PREPARE, Self::PARENT]);
+        let (status, _) = wait_running(&mut watch, log).map_err(|why| self.failed(&why))?;
+        self.check_limits(&status)?;
         let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
-        let prepared = self.finish(prepare.input(format!("{machine}\n")), Some(log), guest::HELLO_DEADLINE);
+        let prepare = self.exec(directory).args(["sh", "-c", PREPARE, Self::PARENT, machine]);
+        let prepared = self.finish(prepare, Some(log), guest::HELLO_DEADLINE);
         // The first process may have ended since, as in an image without `unshare`.
         prepared.map(drop).map_err(|error| self.fault(directory).map_or(error, |why| self.failed(&why)))
+    }
+
+    /// Refuses limits that the user did not ask for, such as the defaults of a `LimitRange`.
+    fn check_limits(&self, status: &PodStatus) -> Result<()> {
+        let unasked = [("cpu", "cpus"), ("memory", "memory")].into_iter();
+        let unasked = unasked.filter(|(_, key)| self.spec.get(key).is_none());
+        let limits = unasked.filter_map(|(what, _)| Some(format!("{what} {}", status.limits.get(what)?)));
+        let limits: Vec<String> = limits.collect();
+        if limits.is_empty() {
+            return Ok(());
+        }
+        Err(PlatformError::unavailable(
+            format!("the cluster limits the pod on the node {} ({})", self.node, limits.join(", ")),
+            "say with `cpus=` and `memory=` what it may have, or name another namespace with `namespace=`",
+        ))
     }
 
     fn exec(&self, directory: &str) -> Invocation {
@@ -274,6 +293,17 @@ impl NodePod {
     pub(crate) fn is_running(&self, directory: &str) -> Result<bool> {
         let (namespace, name) = self.pod_of(directory);
         Ok(status_of(&self.kubectl, &namespace, &name)?.is_some_and(|status| status.running))
+    }
+
+    /// Whether the container of a directory has ended. The cluster learns of it a moment later.
+    pub(crate) fn has_ended(&self, directory: &str) -> bool {
+        let end = Instant::now() + weigh_host::deadlines::scaled(LEARNT_DEADLINE);
+        loop {
+            match self.is_running(directory) {
+                Ok(true) if Instant::now() < end => std::thread::sleep(LOOK),
+                is_running => return is_running.is_ok_and(|is_running| !is_running),
+            }
+        }
     }
 
     /// Why the pod of a directory is not there any more, or will not be, if the cluster says so.
@@ -585,6 +615,26 @@ mod tests {
         let why = undo("").0.unwrap_err();
         assert!(why.contains(&format!("{name} may still be in the cluster: timed out waiting")), "{why}");
         assert!(why.contains(&format!("`kubectl describe namespace {name}` says what keeps it")), "{why}");
+    }
+
+    /// A limit that kills the run kills the whole container, and the connection ends before the
+    /// cluster knows why.
+    #[test]
+    fn nothing_is_collected_from_a_container_that_has_ended() {
+        let base = tempfile::tempdir().unwrap();
+        let client = client(
+            base.path(),
+            r#"case "$*" in *' exec '*) echo 'error: container not found' >&2; : > ended; exit 1;; esac
+            state=running; if [ -e learnt ]; then state=terminated; elif [ -e ended ]; then : > learnt; fi
+            echo '{"status":{"containerStatuses":[{"name":"guest","state":{"'$state'":{}}}]}}'"#,
+        );
+        let spec = spec(&format!("kubernetes:context=ended,nodes=n1,binary={client}"));
+        let machine = crate::fleet::FleetMachine::of(&spec).unwrap();
+        let log = base.path().join("log");
+        let collect =
+            |directory| machine.collect::<PlatformError>(directory, &log, |_| panic!("nothing was sent"));
+        assert!(!collect("/weighbridge/weighbridge-x").unwrap());
+        assert!(base.path().join("ended").exists(), "it was tried");
     }
 
     #[test]

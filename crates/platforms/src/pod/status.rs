@@ -6,6 +6,7 @@ use super::manifest::CONTAINER;
 use crate::helpers::is_readable;
 use crate::{PlatformError, Result};
 use serde_json::{Deserializer, Value};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -36,6 +37,8 @@ pub(super) struct PodStatus {
     pub(super) address: Option<IpAddr>,
     /// Why no node has accepted it so far.
     pub(super) unschedulable: Option<String>,
+    /// The limits of its container, by the name of what is limited: a namespace may set some.
+    pub(super) limits: BTreeMap<String, String>,
     /// Why it does not run and never will.
     pub(super) fault: Option<String>,
 }
@@ -44,7 +47,8 @@ impl PodStatus {
     /// Reads the object of a pod.
     pub(super) fn of(pod: &Value) -> Self {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(String::from);
-        let (status, container) = (&pod["status"], container(pod));
+        let (status, container) = (&pod["status"], own(&pod["status"]["containerStatuses"]));
+        let limits = own(&pod["spec"]["containers"])["resources"]["limits"].as_object();
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let unschedulable = conditions.find(|condition| condition["reason"] == "Unschedulable");
         Self {
@@ -54,22 +58,27 @@ impl PodStatus {
                 .and_then(|id| Some(id.split_once("://")?.1.to_string())),
             address: text(&status["podIP"]).and_then(|address| address.parse().ok()),
             unschedulable: unschedulable.and_then(|condition| text(&condition["message"])),
+            limits: limits
+                .into_iter()
+                .flatten()
+                .filter_map(|(what, amount)| Some((what.clone(), text(amount)?)))
+                .collect(),
             fault: fault(pod),
         }
     }
 }
 
-/// The status of weighbridge's own container: a cluster may add others to a pod.
-fn container(pod: &Value) -> &Value {
-    let all = pod["status"]["containerStatuses"].as_array();
-    let own = all.and_then(|all| all.iter().find(|container| container["name"] == CONTAINER));
-    own.unwrap_or(&Value::Null)
+/// The item of a list of a pod's containers that is weighbridge's own: a cluster may add others.
+fn own(containers: &Value) -> &Value {
+    let all = containers.as_array();
+    all.and_then(|all| all.iter().find(|one| one["name"] == CONTAINER)).unwrap_or(&Value::Null)
 }
 
 /// Why a pod does not run and never will.
 fn fault(pod: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_string();
-    let (status, state) = (&pod["status"], &container(pod)["state"]);
+    let status = &pod["status"];
+    let state = &own(&status["containerStatuses"])["state"];
     let node = text(&pod["spec"]["nodeName"]);
     if pod["metadata"]["deletionTimestamp"].is_string() {
         return Some(format!("somebody deletes the pod, as draining the node {node} does"));

@@ -2,7 +2,8 @@
 # A kubectl of a cluster that is not there, which runs pods by bubblewrap on this host. It has its
 # objects in the directory that it lies in, and does what files there say: `refuse` is what it
 # answers to everything, `refuse.VERB` to one verb, `status` what it says of pods instead of running
-# them, `node.NAME` the object of a node. It asks before it deletes if there is `interactive`.
+# them, `limits` what it limits pods to, `node.NAME` the object of a node. It asks before it deletes
+# if there is `interactive`.
 use strict;
 use warnings;
 use JSON::PP;
@@ -25,6 +26,8 @@ sub described {
     my ($name) = @_;
     my $pod = decode_json(slurp(object(pod => $name)));
     $pod->{spec}{nodeName} //= 'n1';
+    my $limits = slurp("$state/limits");
+    $pod->{spec}{containers}[0]{resources}{limits} = decode_json($limits) if $limits;
     my $said = slurp("$state/status");
     $pod->{status} = $said ? decode_json($said) : {
         phase => 'Running',

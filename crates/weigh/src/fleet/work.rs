@@ -16,6 +16,8 @@ const LONGEST_REASON: usize = 600;
 const LONGEST_STATE: usize = 4000;
 /// The exit code of `weigh` when nothing could be measured.
 const NOTHING_MEASURED: i32 = 4;
+/// The exit code that a shell gives to a program which SIGKILL ended.
+const KILLED: i32 = 128 + 9;
 
 /// A change of a machine.
 #[derive(Debug)]
@@ -135,10 +137,18 @@ fn judge(run: Option<&RunDirectory>, code: Option<i32>, said: &[String], interru
             failed("nothing could be measured")
         }
         (Some(_), Some(0) | None) => MachineState::Done,
-        (Some(_), Some(code)) => failed(&format!("weigh ended there with exit code {code}")),
+        (Some(_), Some(code)) => failed(&ended_with(code)),
         (None, _) if interrupted => MachineState::Waiting { reason: Some("interrupted".into()) },
-        (None, Some(code)) => failed(&format!("weigh ended there with exit code {code}")),
+        (None, Some(code)) => failed(&ended_with(code)),
         (None, None) => failed("the run ended early"),
+    }
+}
+
+/// How `weigh` ended, in words.
+fn ended_with(code: i32) -> String {
+    match code {
+        KILLED => "weigh was killed there (exit code 137), as the kernel does when no memory is left".into(),
+        code => format!("weigh ended there with exit code {code}"),
     }
 }
 
@@ -241,6 +251,8 @@ mod tests {
         assert!(is_failed(judged(None, Some(0), false)), "a run without an end is no run");
         assert!(is_failed(judged(None, Some(137), false)) && is_waiting(judged(None, None, true)));
         assert!(is_failed(judge(None, Some(0), &[], false)));
+        let killed = format!("{:?}", judge(None, Some(137), &[], false));
+        assert!(killed.contains("when no memory is left"), "{killed}");
     }
 
     #[test]
