@@ -10,7 +10,7 @@ use crate::document::{
 };
 use crate::group::{distinct, grouped};
 use crate::results::{self, Group};
-use crate::rows::two_digits;
+use crate::rows::{two_digits, units};
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
 use crate::{
@@ -189,12 +189,13 @@ fn undecided(groups: &[Group]) -> Option<String> {
     let compared: Vec<&results::Row> = rows.filter(|row| !row.baseline).collect();
     let open: Vec<&&results::Row> =
         compared.iter().filter(|row| row.cell.verdict == Some(Verdict::Inconclusive)).collect();
+    let things = units(&open.first()?.cell);
     let nearest = open.iter().filter_map(|row| row.cell.blocks_to_decide).min();
     let more = match nearest {
-        Some(blocks) => format!("about {} blocks would decide the nearest", two_digits(blocks)),
-        None => "no practical number of blocks would decide any".into(),
+        Some(number) => format!("about {} {things} would decide the nearest", two_digits(number)),
+        None => format!("no practical number of {things} would decide any"),
     };
-    (!open.is_empty()).then(|| format!("{} of {} not decided; {more}", open.len(), compared.len()))
+    Some(format!("{} of {} not decided; {more}", open.len(), compared.len()))
 }
 
 /// Says that environments differ from the baseline as they are meant to, if any do.

@@ -32,6 +32,8 @@ pub(crate) const SHORT_S: f64 = 1e-3;
 pub(crate) struct Measured {
     pub cell: Cell,
     pub estimate: Option<Estimate>,
+    /// The estimate with as many values on either side; it says how many would decide the cell.
+    pub balanced: Option<Estimate>,
     pub look: Look,
 }
 
@@ -71,7 +73,7 @@ pub fn analyse(comparisons: &[Comparison], options: &Options) -> Analysis {
         let planned = most.filter(|_| done >= planned).unwrap_or(planned);
         warnings.insert(0, Warning::of(None, None, WarningKind::RunIncomplete { done, planned }));
     }
-    conclude(measured, options, warnings)
+    conclude(measured, options, EQUIVALENT_FEWEST_BLOCKS, warnings)
 }
 
 /// The number of units of each workload, those with failed trials included.
@@ -88,7 +90,7 @@ pub(crate) fn units(comparisons: &[Comparison]) -> BTreeMap<&str, u32> {
 impl Measured {
     /// A cell that is judged once all planned blocks are done.
     fn of(cell: Cell, estimate: Option<Estimate>) -> Self {
-        Self { cell, estimate, look: Look::Planned }
+        Self { cell, estimate, balanced: estimate, look: Look::Planned }
     }
 }
 
@@ -259,7 +261,7 @@ fn compared(
     // If one side has no observations, the other alone decides whether the cell is paired.
     let blocks = [side.sample.blocks, baseline.sample.blocks];
     let loose = [side, baseline].map(|s| !s.series.observations.is_empty() && s.sample.blocks != Blocks::All);
-    let (spread, estimate) = if loose == [false, false] {
+    let (spread, estimate, balanced) = if loose == [false, false] {
         cell.pairing = Pairing::Paired;
         cell.log_ratios = pair(side.sample, baseline.sample);
         kinds.extend(without_partner(cell.log_ratios.len(), side, baseline));
@@ -272,7 +274,7 @@ fn compared(
         cell.typical = typical(&logs, TAIL);
         cell.worst_cases = WorstCases::of(&logs, failed_pairs(logs.len(), side, baseline));
         let estimate = Estimate::of(&logs).map(|estimate| allow_for_neighbours(&mut cell, estimate, &logs));
-        (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), estimate)
+        (cell.log_ratios.iter().map(|(block, d)| (Some(*block), *d)).collect(), estimate, estimate)
     } else {
         cell.pairing = Pairing::Unpaired;
         cell.flags.push(Flag::Unpaired);
@@ -283,10 +285,13 @@ fn compared(
         if !other.is_empty() {
             cell.n = count(one.len().min(other.len()));
         }
-        let estimate = Estimate::of(&one).zip(Estimate::of(&other)).map(|(one, other)| one.less(&other));
-        (side.sample.logs.clone(), estimate)
+        let both = Estimate::of(&one).zip(Estimate::of(&other));
+        let estimate = both.map(|(one, other)| one.less(&other));
+        (side.sample.logs.clone(), estimate, both.map(|(one, other)| one.less_balanced(&other)))
     };
     let estimate = estimate.map(|estimate| round(&mut cell, estimate, [side, baseline], options, &mut kinds));
+    let rounding = estimate.map_or(0.0, |estimate| estimate.rounding);
+    let balanced = balanced.map(|balanced| Estimate { rounding, ..balanced });
     describe(&mut cell, estimate);
     if estimate.is_none() && cell.summary.is_some() {
         let n = if cell.pairing == Pairing::Paired {
@@ -301,7 +306,7 @@ fn compared(
         cell.flags.push(Flag::NoSpread);
         kinds.push(WarningKind::NoSpread);
     }
-    Draft { measured: Measured::of(cell, estimate), spread, kinds }
+    Draft { measured: Measured { balanced, ..Measured::of(cell, estimate) }, spread, kinds }
 }
 
 /// Widens the estimate, and the worst cases of the cell, if neighbouring blocks are correlated.
@@ -507,10 +512,11 @@ fn is_mixed(cell: &Cell, options: &Options) -> bool {
 /// Adjusts the p values of the family and gives the verdicts.
 ///
 /// The family is fixed by the plan, not by the results: a cell that could not be measured counts
-/// with p = 1.
+/// with p = 1. No fewer than `fewest` units are proposed to decide a cell.
 pub(crate) fn conclude(
     mut measured: Vec<Measured>,
     options: &Options,
+    fewest: u32,
     mut warnings: Vec<Warning>,
 ) -> Analysis {
     warnings.extend(control::warnings(&measured));
@@ -523,8 +529,10 @@ pub(crate) fn conclude(
     let (diff_factors, eq_factors) =
         (holm::factors(&p_diff, LEVEL_DIFFERENCE), holm::factors(&p_eq, LEVEL_EQUIVALENCE));
     for (at, &i) in family.iter().enumerate() {
-        let Measured { cell, estimate: planned, look } = &mut measured[i];
-        if let Some((estimate, planned)) = look.estimate(*planned).zip(*planned) {
+        let Measured { cell, estimate: planned, balanced, look } = &mut measured[i];
+        let to_decide =
+            || balanced.as_ref()?.units_to_decide(fewest, options.margin, diff_factors[at], eq_factors[at]);
+        if let Some(estimate) = look.estimate(*planned) {
             cell.p_diff = Some(p_diff[at]);
             cell.p_eq = Some(p_eq[at]);
             cell.p_diff_holm = Some(diff_holm[at]);
@@ -535,15 +543,11 @@ pub(crate) fn conclude(
             cell.verdict = verdict(cell, &estimate, options.exploratory, alone);
             if cell.verdict == Some(Verdict::Inconclusive) {
                 cell.bound = cell.bound_of_interval(options.margin);
-                cell.blocks_to_decide =
-                    planned.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at]);
+                cell.blocks_to_decide = to_decide();
             }
         } else if (cell.n == 1 || planned.is_some()) && !cell.is_impaired() {
             cell.verdict = Some(Verdict::Inconclusive);
-            let blocks = |planned: Estimate| {
-                planned.blocks_to_decide(options.margin, diff_factors[at], eq_factors[at])
-            };
-            cell.blocks_to_decide = planned.and_then(blocks);
+            cell.blocks_to_decide = to_decide();
         }
         if cell.flags.contains(&Flag::OneRun) {
             cell.verdict = differ(cell);

@@ -60,16 +60,7 @@ pub fn compare_runs(before: &[ComparedRun<'_>], after: &[ComparedRun<'_>]) -> An
     let options = Options { exploratory: all.iter().any(|(_, options)| options.exploratory), ..last.clone() };
     let sides = [before, after].map(|runs| Side::new(runs, &mut warnings));
     let changes = changes(&sides, &options, &mut warnings);
-    let estimates: Vec<Option<Estimate>> = changes.iter().map(|change| change.estimate).collect();
-    let mut analysis = conclude(changes, &options, warnings);
-    for (cell, estimate) in analysis.cells.iter_mut().zip(estimates) {
-        if cell.verdict == Some(Verdict::Inconclusive) {
-            let factor = analysis.comparisons as f64;
-            let runs = |e: Estimate| e.units_to_decide(FEWEST_RUNS, options.margin, factor, factor);
-            cell.blocks_to_decide = estimate.and_then(runs);
-        }
-    }
-    analysis
+    conclude(changes, &options, FEWEST_RUNS, warnings)
 }
 
 /// The runs of one side.
@@ -142,6 +133,7 @@ fn change(before: &[Measured], after: &[Measured], options: &Options) -> Measure
     let one_run = before.len() < 2 || after.len() < 2;
     let [old, new] = estimates.each_ref().map(|side| if one_run { single(side) } else { over_runs(side) });
     let estimate = new.zip(old).map(|(new, old)| new.less(&old));
+    let balanced = new.zip(old).map(|(new, old)| new.less_balanced(&old));
 
     let mut cell = after[after.len() - 1].cell.clone();
     cell.runs = Some(ComparedSides { before: run_side(before), after: run_side(after) });
@@ -169,7 +161,7 @@ fn change(before: &[Measured], after: &[Measured], options: &Options) -> Measure
     cell.flags.extend(holds.into_iter().filter_map(|(holds, flag)| holds.then_some(flag)));
     cell.flags.sort_unstable();
     cell.flags.dedup();
-    Measured { cell, estimate, look: Look::Planned }
+    Measured { cell, estimate, balanced, look: Look::Planned }
 }
 
 /// The estimate of a run over its blocks; of several runs, that of the last.

@@ -68,6 +68,17 @@ impl Estimate {
         }
     }
 
+    /// The difference as [`Self::less`], if the side with more values had only as many as the other,
+    /// with the spread that it has.
+    pub fn less_balanced(&self, other: &Self) -> Self {
+        let n = self.n.min(other.n);
+        let with_fewer = |side: &Self| {
+            let (standard_error, df) = side.at(n);
+            Self { standard_error, df, n, ..*side }
+        };
+        with_fewer(self).less(&with_fewer(other))
+    }
+
     /// The estimate with an error for looks at any moment: its 95 % interval is one of a confidence
     /// sequence, which holds after every number of blocks at once, so that a reader who ends a run
     /// at a moment of their choice has no more false findings. None below five blocks, where the

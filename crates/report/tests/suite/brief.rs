@@ -338,6 +338,20 @@ fn every_effect_stands_with_its_value_its_interval_and_n() {
     assert!(text.contains("not decided; about 1100 blocks would decide the nearest"), "{text}");
 }
 
+/// Open changes between runs ask for runs, not for blocks.
+#[test]
+fn more_runs_decide_a_change_between_runs() {
+    let options = weigh_stats::Options::new("native");
+    let run = |docker: f64| {
+        let shapes = [shape("native", 0.0, 0.01), shape("docker", docker, 0.01)];
+        vec![comparison("command", time("duration", true), 0.2, 30, &shapes)]
+    };
+    let runs = [0.05, 0.07, 0.06].map(run);
+    let side: Vec<_> = runs.iter().map(|run| (&run[..], &options)).collect();
+    let text = brief(&Report::new("compared", weigh_stats::compare_runs(&side, &side)), 120);
+    assert!(text.contains("runs on each side would decide the nearest"), "{text}");
+}
+
 #[test]
 fn brief_reports() {
     for (name, width) in [("standard", 100), ("quick", 80), ("machines", 100), ("sequential", 100)] {

@@ -143,6 +143,47 @@ fn an_open_verdict_gives_the_number_of_runs_that_would_decide() {
     assert!((8..=14).contains(&runs), "{runs}");
 }
 
+/// A change that is shown lets Holm's method test the other at the level of a single one: (t(1 -
+/// .025) + t(1 - .025 / 2)) .01 sqrt(2 / K) < ln 1.02 with 2 (K - 1) degrees of freedom holds from
+/// K = 11 on, with .025 / 2 in both places from 12 on (quantiles by integration of the density).
+#[test]
+fn fewer_runs_decide_beside_changes_that_are_shown() {
+    let options = Options::new("native");
+    let to_decide = |change: f64| {
+        let run = |shown: f64, open: f64| {
+            let of =
+                |log: f64| in_blocks(&spread(30, log, 0.005).iter().map(|d| d.exp()).collect::<Vec<_>>());
+            let native = series("native", in_blocks(&[1.0; 30]));
+            vec![comparison(vec![native, series("shown", of(shown)), series("open", of(open))])]
+        };
+        let logs = [0.05, 0.07, 0.06];
+        let sides = [0.0, change].map(|change| logs.map(|log| run(log + change, log)));
+        let [before, after] =
+            sides.each_ref().map(|side| side.iter().map(|run| (&run[..], &options)).collect::<Vec<_>>());
+        environment(&compare_runs(&before, &after), "open").blocks_to_decide
+    };
+    assert_eq!((to_decide(0.3), to_decide(0.0)), (Some(11), Some(12)));
+}
+
+/// What the side with more runs has beyond those of the other does not count as twice as many: 2 t
+/// .020976 / sqrt(K) < ln 1.02 with K - 1 degrees of freedom holds from K = 20 on.
+#[test]
+fn the_number_of_runs_holds_for_each_side() {
+    let many = [0.02, 0.04, 0.06, 0.08, 0.04, 0.06];
+    for few in [&[0.05, 0.05][..], &[0.05; 6]] {
+        for (before, after) in [(few, &many[..]), (&many[..], few)] {
+            let cell = environment(&several(before, after, 30, &Options::new("native")), "e");
+            assert_eq!((cell.verdict, cell.blocks_to_decide), (Some(Verdict::Inconclusive), Some(20)));
+        }
+    }
+    let loose_of = |k: usize, sd: f64| loose(&spread(k, 0.0, sd).iter().map(|d| d.exp()).collect::<Vec<_>>());
+    let to_decide = |k: usize| {
+        let all = vec![series("native", loose_of(k, 1e-6)), series("e", loose_of(40, 0.1))];
+        cell_of(comparison(all)).blocks_to_decide
+    };
+    assert_eq!(to_decide(10), to_decide(40));
+}
+
 #[test]
 fn a_failure_in_either_run_takes_the_verdict() {
     for failing in [0, 1] {
