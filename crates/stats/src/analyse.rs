@@ -157,8 +157,17 @@ fn look(measured: &mut Measured, options: &Options, lacks: bool) {
     measured.look = look;
 }
 
+/// Measures every cell of a run that has ended, before any verdict. The interval of each is that of
+/// its look, if the run had looks.
+pub(crate) fn measure_ended(comparisons: &[Comparison], options: &Options) -> (Vec<Measured>, Vec<Warning>) {
+    let (mut measured, warnings) = measure(comparisons, options);
+    let ended = Options { ended_by_rule: true, ..options.clone() };
+    measured.iter_mut().for_each(|one| look(one, &ended, false));
+    (measured, warnings)
+}
+
 /// Measures every cell on its own, before any verdict.
-pub(crate) fn measure(comparisons: &[Comparison], options: &Options) -> (Vec<Measured>, Vec<Warning>) {
+fn measure(comparisons: &[Comparison], options: &Options) -> (Vec<Measured>, Vec<Warning>) {
     let mut measured = Vec::new();
     let mut warnings = Vec::new();
     let has_baseline = |c: &Comparison| c.series.iter().any(|s| s.environment == options.baseline);

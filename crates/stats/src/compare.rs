@@ -3,7 +3,7 @@
 //! Runs of the same thing differ by more than their blocks explain: a boot, a layout, a temperature
 //! is drawn once for a run. So a run is one observation, and a verdict takes several on each side.
 
-use crate::analyse::{Look, Measured, conclude, describe, measure, warning};
+use crate::analyse::{Look, Measured, conclude, describe, measure_ended, warning};
 use crate::analysis::{Analysis, Cell, ComparedSides, Flag, Options, Pairing, RunSide, Summary, Verdict};
 use crate::estimate::{Estimate, unseen_mode_bound};
 use crate::quantum::Rounding;
@@ -75,7 +75,7 @@ impl Side {
     fn new(runs: &[ComparedRun<'_>], warnings: &mut Vec<Warning>) -> Self {
         let mut cells: Vec<(Key, Vec<Measured>)> = Vec::new();
         for (comparisons, options) in runs.iter().rev() {
-            let (measured, of_run) = measure(comparisons, options);
+            let (measured, of_run) = measure_ended(comparisons, options);
             warnings.extend(of_run);
             for one in measured {
                 let key = key(&one.cell);
@@ -143,7 +143,7 @@ fn change(before: &[Measured], after: &[Measured], options: &Options) -> Measure
     cell.failed = sum(|cell| cell.failed);
     cell.unusable = sum(|cell| cell.unusable);
     cell.unseen_mode_bound = unseen_mode_bound(cell.n);
-    (cell.typical, cell.worst_cases, cell.lag_1_correlation) = (None, None, None);
+    (cell.typical, cell.worst_cases, cell.lag_1_correlation, cell.look) = (None, None, None, None);
     cell.verdict = None;
     cell.pairing = Pairing::Sequential;
     describe(&mut cell, estimate);

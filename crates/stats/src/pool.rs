@@ -52,9 +52,9 @@ struct RunCell {
 }
 
 impl RunEstimates {
-    /// Estimates the cells of a run from its samples, with the options of that run.
+    /// Estimates the cells of a run that has ended from its samples, with the options of that run.
     pub fn of(comparisons: &[Comparison], options: &Options) -> Self {
-        let (measured, _) = analyse::measure(comparisons, options);
+        let (measured, _) = analyse::measure_ended(comparisons, options);
         Self {
             baseline: options.baseline.clone(),
             margin: options.margin,
@@ -73,7 +73,9 @@ impl RunEstimates {
 
 impl RunCell {
     fn of(measured: Measured) -> Self {
-        let Measured { cell, estimate, .. } = measured;
+        let Measured { cell, estimate, look, .. } = measured;
+        // The interval of a run by itself is that of its look; several are combined by their errors.
+        let estimate = look.estimate(estimate);
         let verdict_estimates =
             if cell.is_impaired() { cell.verdict_estimates() } else { estimate.into_iter().collect() };
         Self {

@@ -6,7 +6,8 @@ use weigh_model::{
     Comparison, Conclusion, ConclusionReason, Effort, GateLimits, Looks, Plan, Record, Slicing,
 };
 use weigh_stats::{
-    ConcludedCell, DueWorkload, Flag, Options, Verdict, WarningKind, analyse, collect, conclusions,
+    ConcludedCell, DueWorkload, Flag, Options, PoolRun, RunEstimates, Verdict, WarningKind, analyse, collect,
+    compare_runs, conclusions, pool,
 };
 
 fn options() -> Options {
@@ -56,6 +57,38 @@ fn a_run_that_ended_by_its_budget_spends_the_remaining_error() {
     let (look, wider) = looked(12);
     assert_eq!(look, Some(12));
     assert!(wider > 1.0 && wider < 1.02, "{wider}");
+}
+
+/// A run by itself has the interval of its look in a pool and in a comparison, too, whether a look
+/// concluded the cell or the run ended by its budget. Runs together are combined by their errors.
+#[test]
+fn one_run_beside_others_keeps_the_interval_of_its_look() {
+    let runs = [0.3, 0.31].map(|mean| vec![with_log_ratios(&spread(15, mean, 0.01))]);
+    let fixed = Options::new("native");
+    for concluded in [vec![concluded("e", 15)], Vec::new()] {
+        let options = Options { concluded, ..options() };
+        let ended = Options { ended_by_rule: true, ..options.clone() };
+        let own = cell(&runs[0][0], &ended).overhead.unwrap();
+        assert_ne!(Some(own), cell(&runs[0][0], &fixed).overhead);
+        let pooled = |runs: &[Vec<Comparison>], options: &Options| {
+            let run = |(at, run): (usize, &Vec<Comparison>)| {
+                let estimates = RunEstimates::of(run, options);
+                PoolRun { machine: at.to_string(), group: String::new(), estimates }
+            };
+            pool(&runs.iter().enumerate().map(run).collect::<Vec<_>>()).cells.remove(0)
+        };
+        assert_eq!(pooled(&runs[..1], &options).overhead, Some(own));
+        let both = pooled(&runs, &options);
+        assert_eq!(both.machines[0].overhead, own);
+        assert_eq!(both.overhead, pooled(&runs, &fixed).overhead);
+        let compared = |options: &Options| {
+            let [before, after] = runs.each_ref().map(|run| (&run[..], options));
+            environment(&compare_runs(&[before], &[after]), "e")
+        };
+        let change = compared(&options);
+        assert_eq!((change.overhead, change.look), (compared(&fixed).overhead, None));
+        assert_eq!(change.runs.unwrap().before.overhead, Some(own));
+    }
 }
 
 #[test]
