@@ -17,7 +17,7 @@ fn autoregressive(random: &mut Random, k: usize, coefficient: f64) -> Vec<f64> {
 
 /// The shares of runs of k blocks without an effect in which the usual t interval excludes 0, the
 /// interval of the report excludes 0, and the correlation is flagged.
-fn wrong(k: usize, coefficient: f64) -> [f64; 3] {
+fn wrong(k: usize, coefficient: f64) -> [Rate; 3] {
     let found = rates(10_000, 3 + k as u64, |random| {
         let logs = autoregressive(random, k, coefficient);
         // With the halves of the run interleaved, neighbours are no longer alike and no correlation
@@ -42,23 +42,24 @@ fn wrong(k: usize, coefficient: f64) -> [f64; 3] {
 fn independent_blocks_keep_their_level() {
     for k in [12, 30, 60] {
         let [_, reported, flagged] = wrong(k, 0.0);
-        near("level", reported, 0.05, 0.01);
-        near("flagged by chance", flagged, 0.01, 0.005);
+        near("level", reported, 0.05, 0.001);
+        // The correlation of so few values is not quite normal: .8 % at 12 blocks.
+        near("flagged by chance", flagged, 0.01, 0.002);
     }
 }
 
 #[test]
 fn blocks_that_are_alike_have_wider_intervals() {
     let [usual, reported, flagged] = wrong(30, 0.5);
-    near("AR(.5), 30 blocks, usual", usual, 0.25, 0.03);
-    near("AR(.5), 30 blocks", reported, 0.13, 0.015);
-    assert!(flagged > 0.5, "{flagged}");
+    near("AR(.5), 30 blocks, usual", usual, 0.257, 0.005);
+    near("AR(.5), 30 blocks", reported, 0.135, 0.002);
+    at_least("flagged", flagged, 0.59);
     let [usual, reported, _] = wrong(60, 0.5);
-    near("AR(.5), 60 blocks, usual", usual, 0.25, 0.03);
-    near("AR(.5), 60 blocks", reported, 0.07, 0.015);
+    near("AR(.5), 60 blocks, usual", usual, 0.257, 0.007);
+    near("AR(.5), 60 blocks", reported, 0.069, 0.002);
     // Without certainty, nothing is widened.
     let [usual, reported, _] = wrong(30, 0.2);
-    near("AR(.2), 30 blocks, usual", usual, 0.11, 0.015);
-    near("AR(.2), 30 blocks", reported, 0.10, 0.015);
-    near("AR(.2), 60 blocks", wrong(60, 0.2)[1], 0.093, 0.015);
+    near("AR(.2), 30 blocks, usual", usual, 0.107, 0.003);
+    near("AR(.2), 30 blocks", reported, 0.10, 0.002);
+    near("AR(.2), 60 blocks", wrong(60, 0.2)[1], 0.092, 0.002);
 }

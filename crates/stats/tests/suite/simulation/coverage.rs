@@ -56,9 +56,9 @@ fn intervals_cover_as_published() {
                 let cell = described(with_logs(&[values]));
                 [holds(cell.overhead, 0.0), holds(cell.typical, family.median)]
             });
-            near(&format!("k = {k}, {}, t interval of the mean", family.name), mean, expected, 0.01);
+            near(&format!("k = {k}, {}, t interval of the mean", family.name), mean, expected, 0.001);
             let what = format!("k = {k}, {}, order statistics of the median", family.name);
-            near(&what, median, expected_median, 0.01);
+            near(&what, median, expected_median, 0.001);
         }
     }
 }
@@ -74,13 +74,12 @@ fn order_statistics_cover_as_the_binomial_says() {
             let values: Vec<f64> = (0..k).map(|_| 0.1 * random.exponential()).collect();
             [holds(described(with_logs(&[values])).typical, 0.1 * 2.0_f64.ln())]
         });
-        near(&format!("k = {k}, order statistics"), covered, expected, 0.01);
+        near(&format!("k = {k}, order statistics"), covered, expected, 0.0);
     }
 }
 
-/// Iterations of a block share its state. Pooled as samples their interval is far too narrow (.621
-/// at k = 10; method specification, "Unit of replication"); one number per block keeps the nominal
-/// coverage.
+/// Iterations of a block share its state. Pooled as samples their interval is far too narrow (method
+/// specification, "Unit of replication"); one number per block keeps the nominal coverage.
 #[test]
 fn pooled_iterations_do_not_cover() {
     let [pooled, blocks] = rates(4_000, 77, |random| {
@@ -98,7 +97,6 @@ fn pooled_iterations_do_not_cover() {
         let one = described(with_logs(&[instances.iter().map(mean).collect()]));
         [holds(all.overhead, 0.0), holds(one.overhead, 0.0)]
     });
-    println!("pooled iterations cover {pooled:.4}");
-    assert!(pooled < 0.75, "{pooled}");
-    near("one number per block", blocks, 0.95, 0.015);
+    near("pooled iterations", pooled, 0.71, 0.002);
+    near("one number per block", blocks, 0.95, 0.0);
 }

@@ -10,12 +10,12 @@ const TRIALS: usize = 20;
 /// The shares of runs with a false finding, for two equal environments.
 struct Wrong {
     /// All of A, then all of B, compared as loose samples.
-    in_sequence: f64,
+    in_sequence: Rate,
     /// A, B, A, B, ..., paired.
-    alternating: f64,
+    alternating: Rate,
     /// Pairs in random order within their block (method specification, "Randomised complete
     /// blocks").
-    in_blocks: f64,
+    in_blocks: Rate,
 }
 
 /// `host` gives the log cost of a trial by its place in the run.
@@ -56,8 +56,8 @@ fn blocks_withstand_an_autoregressive_drift() {
             })
             .collect()
     });
-    near("A then B under AR(.9)", wrong.in_sequence, 0.49, 0.03);
-    near("blocks under AR(.9)", wrong.in_blocks, 0.05, 0.01);
+    near("A then B under AR(.9)", wrong.in_sequence, 0.495, 0.001);
+    near("blocks under AR(.9)", wrong.in_blocks, 0.05, 0.001);
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn blocks_withstand_a_linear_drift() {
     let wrong = wrong_findings(6, |r| {
         (0..TRIALS).map(|i| 0.03 * i as f64 / (TRIALS - 1) as f64 + 0.01 * r.normal()).collect()
     });
-    near("A then B under a linear drift of 3 %", wrong.in_sequence, 0.87, 0.03);
-    near("blocks under a linear drift of 3 %", wrong.in_blocks, 0.05, 0.01);
+    near("A then B under a linear drift of 3 %", wrong.in_sequence, 0.872, 0.001);
+    near("blocks under a linear drift of 3 %", wrong.in_blocks, 0.05, 0.001);
 }
 
 /// The host becomes 3 % slower at some time, as if a neighbour came or the CPU got hot.
@@ -76,8 +76,9 @@ fn blocks_withstand_a_step() {
         let at = r.uniform() * TRIALS as f64;
         (0..TRIALS).map(|i| if (i as f64) < at { 0.0 } else { 0.03 } + 0.01 * r.normal()).collect()
     });
-    assert!(wrong.in_sequence > 0.4, "A then B takes the step for an effect: {}", wrong.in_sequence);
-    near("blocks under a step of 3 %", wrong.in_blocks, 0.05, 0.012);
+    near("A then B takes a step of 3 % for an effect", wrong.in_sequence, 0.542, 0.001);
+    // The one block in which the step lies is an outlier, so intervals are a little too wide.
+    near("blocks under a step of 3 %", wrong.in_blocks, 0.048, 0.001);
 }
 
 /// Every second trial is slower, which a strict alternation falls in step with.
@@ -88,5 +89,5 @@ fn a_strict_alternation_falls_in_step() {
         (0..TRIALS).map(|i| if (i % 2 == 0) == first { 0.0 } else { 0.01 } + sd * r.normal()).collect()
     });
     near("ABAB under noise of period 2", wrong.alternating, 1.0, 0.005);
-    at_most("blocks under noise of period 2", wrong.in_blocks, 0.05 + 0.01);
+    at_most("blocks under noise of period 2", wrong.in_blocks, 0.056);
 }

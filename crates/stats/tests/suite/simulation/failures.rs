@@ -31,9 +31,8 @@ fn few_failures_cost_few_verdicts() {
             let cell = with_failures(&logs, &failed);
             [is_different(&cell) || is_within_margin(&cell), !failed.is_empty()]
         });
-        near("cells with a failed trial", failed, 1.0 - 0.99_f64.powi(60), 0.04);
-        tell(&format!("concluded, effect {effect}, sd {sd}: {concluded:.4} (at least {least})"));
-        assert!(concluded >= least, "{concluded} with an effect of {effect} and a spread of {sd}");
+        near("cells with a failed trial", failed, 1.0 - 0.99_f64.powi(60), 0.0);
+        at_least(&format!("concluded, effect {effect}, sd {sd}"), concluded, least);
     }
 }
 
@@ -56,10 +55,9 @@ fn failures_of_slow_blocks_do_not_loosen_the_levels() {
             is_different(&with_failures(&equal, &[slow])),
         ]
     });
-    at_most("equivalent at the margin, the slowest block failed", equivalent, 0.025);
+    at_most("equivalent at the margin, the slowest block failed", equivalent, 0.001);
     at_most("different without an effect, the slowest block failed", different, 0.05);
-    assert!(without_a_rule > 0.04, "{without_a_rule}");
-    tell(&format!("equivalent at the margin by the pairs that are left: {without_a_rule:.4}"));
+    near("equivalent at the margin by the pairs that are left", without_a_rule, 0.067, 0.001);
 }
 
 /// The same with a mode of blocks, one in fifty, that are six standard deviations slower and all

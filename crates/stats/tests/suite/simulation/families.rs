@@ -18,8 +18,8 @@ fn a_family_without_differences_is_wrong_as_rarely_as_one_cell() {
         [any(cells, is_different), any(cells, |c| c.p_diff.is_some_and(|p| p < 0.05))]
     });
     // Independent cells: Holm's first step is 1 - (1 - .05 / 10)^10.
-    near("any of 10 found different, adjusted", adjusted, 1.0 - 0.995_f64.powi(10), 0.02);
-    near("any of 10 found different, raw", raw, 1.0 - 0.95_f64.powi(10), 0.05);
+    near("any of 10 found different, adjusted", adjusted, 1.0 - 0.995_f64.powi(10), 0.001);
+    near("any of 10 found different, raw", raw, 1.0 - 0.95_f64.powi(10), 0.003);
 }
 
 /// Half of the environments differ by 5 % and are found. The others, which share the baseline's
@@ -39,9 +39,9 @@ fn real_effects_beside_it_do_not_loosen_the_level() {
         let (real, nothing) = analysis.cells[1..].split_at(CELLS / 2);
         [any(nothing, is_different), real.iter().all(is_different)]
     });
-    at_most("any of 5 without effect found different beside 5 with one", wrong, 0.05 + 0.015);
-    assert!(wrong > 0.01, "the adjustment is not for nothing: {wrong}");
-    assert!(all_found > 0.95, "{all_found}");
+    at_most("any of 5 without effect found different beside 5 with one", wrong, 0.05);
+    at_least("the adjustment is not for nothing", wrong, 0.04);
+    at_least("all 5 with an effect found", all_found, 0.95);
 }
 
 /// Ten environments at exactly the margin: in at most 2.5 % of the runs one of them is called
@@ -54,6 +54,6 @@ fn equivalence_is_adjusted_for_the_family_too() {
         let cells = &analysis.cells[1..];
         [any(cells, is_within_margin), any(cells, |c| c.p_eq.is_some_and(|p| p < 0.025))]
     });
-    at_most("any of 10 at the margin equivalent, adjusted", adjusted, 0.025 + 0.012);
-    near("any of 10 at the margin equivalent, raw", raw, 1.0 - 0.975_f64.powi(10), 0.05);
+    at_most("any of 10 at the margin equivalent, adjusted", adjusted, 0.025);
+    near("any of 10 at the margin equivalent, raw", raw, 1.0 - 0.975_f64.powi(10), 0.002);
 }

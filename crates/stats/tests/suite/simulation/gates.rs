@@ -20,8 +20,8 @@ fn equal_environments_close_a_gate_as_rarely_as_its_level_says() {
         [closed, analysis.cells[1..].iter().any(low)]
     });
     // Independent cells: Holm's first step is 1 - (1 - .025 / 12)^12.
-    near("a gate of 0 closed by any of 12 equal cells, adjusted", adjusted, 0.0247, 0.012);
-    near("a gate of 0 closed by any of 12 equal cells, raw", raw, 1.0 - 0.975_f64.powi(12), 0.025);
+    near("a gate of 0 closed by any of 12 equal cells, adjusted", adjusted, 0.0247, 0.001);
+    near("a gate of 0 closed by any of 12 equal cells, raw", raw, 1.0 - 0.975_f64.powi(12), 0.003);
 }
 
 /// Eleven environments far below the gate and one exactly at it: a gate that demands proof opens as
@@ -37,8 +37,8 @@ fn a_gate_that_demands_proof_opens_wrongly_as_rarely_as_its_level_says() {
         effects[5] = random.normals(30, 1.03_f64.ln(), 0.01);
         [opens(&effects), right]
     });
-    near("a gate of 3 % opened with one of 12 at 3 %", wrong, 0.025, 0.012);
-    assert!(right > 0.99, "{right}");
+    near("a gate of 3 % opened with one of 12 at 3 %", wrong, 0.025, 0.001);
+    at_least("a gate of 3 % opened with all of 12 at 0", right, 0.99);
 }
 
 /// A real effect closes the gate, and few blocks or a quick run prove nothing.
@@ -53,6 +53,6 @@ fn a_gate_closes_for_effects_and_asks_for_blocks() {
         let quick = analyse(&[with_logs(&[random.normals(60, 0.0, 0.005)])], &options);
         [closed, few, outcomes(&quick, 0.03, true).contains(&GateOutcome::Below)]
     });
-    assert!(closed > 0.99, "{closed}");
-    assert_eq!((few, quick), (0.0, 0.0));
+    at_least("closed by an effect", closed, 0.99);
+    assert_eq!((few.share, quick.share), (0.0, 0.0));
 }

@@ -28,8 +28,8 @@ fn a_history_without_a_change_shows_one_in_a_hundred_looks() {
             [one, any]
         });
         tell(&format!("family {family}: one series {one:.4}, any of ten {any:.4}"));
-        at_most("one series", one, 0.01 + 0.008);
-        at_most("any of ten", any, 0.01 + 0.008);
+        at_most("one series", one, 0.01);
+        at_most("any of ten", any, 0.01);
     }
 }
 
@@ -41,7 +41,7 @@ fn looking_after_every_run_is_looking_often() {
         [(5..=100).any(|n| !shifts(&logs[..n], 1).is_empty())]
     });
     tell(&format!("a change is shown at some look in {ever:.4}"));
-    at_most("at some look", ever, 0.25);
+    at_most("at some look", ever, 0.17);
 }
 
 /// A step and no other change: how often a second change is shown, more than two runs away, and how
@@ -60,8 +60,8 @@ fn a_step_brings_hardly_any_further_change() {
             [found, shifts.iter().any(is_false), shifts.last().is_some_and(is_false)]
         });
         tell(&format!("{runs} runs, {step} sd: found {found:.4}"));
-        at_most("and a further change", further, 0.09);
-        at_most("which is the newest", newest, 0.06);
+        at_most("and a further change", further, 0.07);
+        at_most("which is the newest", newest, 0.05);
     }
 }
 
@@ -70,10 +70,10 @@ fn a_step_brings_hardly_any_further_change() {
 #[test]
 fn a_rise_is_found_over_many_changes_and_not_where_there_is_none() {
     let cases = [
-        ([0.0, 4.0, 8.0, 12.0], 5.0, [0.95, 1.0]),
-        ([0.0, 10.0, 7.0, 7.0], 5.0, [0.95, 1.0]),
-        ([0.0, 4.0, 0.0, 0.0], 0.0, [0.0, 0.07]),
-        ([0.0, 2.0, 4.0, 4.0], 4.0, [0.0, 0.07]),
+        ([0.0, 4.0, 8.0, 12.0], 5.0, [0.98, 1.0]),
+        ([0.0, 10.0, 7.0, 7.0], 5.0, [0.98, 1.0]),
+        ([0.0, 4.0, 0.0, 0.0], 0.0, [0.0, 0.035]),
+        ([0.0, 2.0, 4.0, 4.0], 4.0, [0.0, 0.035]),
     ];
     for (seed, (levels, gate, [least, most])) in (1_140..).zip(cases) {
         let [worse] = rates_of([300, 20_000], seed, |random| {
@@ -89,7 +89,8 @@ fn a_rise_is_found_over_many_changes_and_not_where_there_is_none() {
 /// A step after twenty runs, in a history of six series: found 5 and 10 runs later.
 #[test]
 fn a_step_is_found_a_few_runs_later() {
-    for (seed, (step, fewest)) in (1_120..).zip([(1.0, [0.0, 0.02]), (2.0, [0.08, 0.45]), (3.0, [0.4, 0.85])])
+    for (seed, (step, fewest)) in
+        (1_120..).zip([(1.0, [0.0, 0.025]), (2.0, [0.11, 0.5]), (3.0, [0.58, 0.96])])
     {
         let [soon, later] = rates_of([300, 20_000], seed, |random| {
             let mut logs = random.normals(30, 0.0, SD);

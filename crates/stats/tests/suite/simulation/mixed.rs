@@ -16,7 +16,7 @@ fn equal_environments_are_no_mixture() {
             let [mixed] = rates(4_000, 9_000 + k as u64, |random| {
                 [is_mixed((0..k).map(|_| 0.01 * (family.draw)(random)).collect())]
             });
-            at_most(&format!("{k} blocks of equal environments, {}, MIXED", family.name), mixed, 0.02);
+            at_most(&format!("{k} blocks of equal environments, {}, MIXED", family.name), mixed, 0.003);
         }
     }
 }
@@ -24,10 +24,10 @@ fn equal_environments_are_no_mixture() {
 /// A mode of slow blocks beside an effect of the same sign, which signs alone miss.
 #[test]
 fn a_slow_mode_is_a_mixture() {
-    for (k, least) in [(30, 0.55), (60, 0.95)] {
+    for (k, least) in [(30, 0.62), (60, 0.965)] {
         let [mixed] = rates(2_000, 9_100 + k as u64, |random| {
             [is_mixed((0..k).map(|_| 0.05 + 0.03 * bimodal(random)).collect())]
         });
-        at_most(&format!("{k} blocks, 15 % of them slow, not MIXED"), 1.0 - mixed, 1.0 - least);
+        at_least(&format!("{k} blocks, 15 % of them slow, MIXED"), mixed, least);
     }
 }

@@ -35,6 +35,7 @@ use crate::build::*;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::f64::consts::TAU;
+use std::fmt;
 use weigh_model::Comparison;
 use weigh_stats::{Analysis, Cell, Interval, Verdict};
 
@@ -83,13 +84,26 @@ pub fn is_long() -> bool {
     std::env::var("WEIGH_LONG").is_ok_and(|value| value == "1")
 }
 
+/// The share of the repetitions in which something happens.
+#[derive(Debug, Clone, Copy)]
+pub struct Rate {
+    pub share: f64,
+    repetitions: u32,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.share.fmt(f)
+    }
+}
+
 /// The shares of the repetitions in which each of several things happens. Each of two threads has a
 /// stream of its own, so the figures depend on the seed alone.
 pub fn rates<const N: usize>(
     default: u32,
     seed: u64,
     experiment: impl Fn(&mut Random) -> [bool; N] + Sync,
-) -> [f64; N] {
+) -> [Rate; N] {
     rates_of([default, LONG], seed, experiment)
 }
 
@@ -98,7 +112,7 @@ pub fn rates_of<const N: usize>(
     [default, long]: [u32; 2],
     seed: u64,
     experiment: impl Fn(&mut Random) -> [bool; N] + Sync,
-) -> [f64; N] {
+) -> [Rate; N] {
     let each = if is_long() { long } else { default } / STREAMS;
     let stream = |number: u32| {
         let mut random = Random::new(seed * u64::from(STREAMS) + u64::from(number));
@@ -116,7 +130,8 @@ pub fn rates_of<const N: usize>(
     });
     std::array::from_fn(|i| {
         let sum: u32 = counts.iter().map(|counts| counts[i]).sum();
-        f64::from(sum) / f64::from(each * STREAMS)
+        let repetitions = each * STREAMS;
+        Rate { share: f64::from(sum) / f64::from(repetitions), repetitions }
     })
 }
 
@@ -126,25 +141,64 @@ pub fn tell(what: &str) {
     println!("{what}");
 }
 
-/// Prints what was found, and fails if it is not near what is expected.
-#[track_caller]
-pub fn near(what: &str, found: f64, expected: f64, tolerance: f64) {
-    tell(&format!("{what}: {found:.4} (expected {expected:.4} +- {tolerance})"));
-    assert!((found - expected).abs() <= tolerance, "{what}: {found}, not {expected} +- {tolerance}");
+/// How far the mean of so many repetitions with this standard deviation may lie from its expected
+/// value by chance: four standard errors. Seeds are fixed, so what lies within always does.
+pub fn chance(sd: f64, repetitions: u32) -> f64 {
+    4.0 * sd / f64::from(repetitions).sqrt()
 }
 
-/// Prints what was found, and fails if it is more than allowed.
-#[track_caller]
-pub fn at_most(what: &str, found: f64, bound: f64) {
-    tell(&format!("{what}: {found:.4} (at most {bound})"));
-    assert!(found <= bound, "{what}: {found}, more than {bound}");
+/// Something that a simulation found.
+pub trait Figure: Copy + fmt::Display {
+    fn value(self) -> f64;
+    /// How far it may lie from this expected value by chance.
+    fn chance(self, expected: f64) -> f64;
 }
 
-/// Prints what was found, and fails if it is less than promised.
+impl Figure for Rate {
+    fn value(self) -> f64 {
+        self.share
+    }
+
+    fn chance(self, expected: f64) -> f64 {
+        chance((expected * (1.0 - expected)).sqrt(), self.repetitions)
+    }
+}
+
+/// Other figures have no repetitions of their own: the tolerance of the test includes chance.
+impl Figure for f64 {
+    fn value(self) -> f64 {
+        self
+    }
+
+    fn chance(self, _: f64) -> f64 {
+        0.0
+    }
+}
+
+/// Prints what was found, and fails if it misses what is expected by more than chance explains.
+/// `slack` is how far the method, or a rounded expectation, is known to be off, beside chance.
 #[track_caller]
-pub fn at_least(what: &str, found: f64, bound: f64) {
-    tell(&format!("{what}: {found:.4} (at least {bound})"));
-    assert!(found >= bound, "{what}: {found}, less than {bound}");
+pub fn near(what: &str, found: impl Figure, expected: f64, slack: f64) {
+    let tolerance = slack + found.chance(expected);
+    tell(&format!("{what}: {found:.4} (expected {expected:.4} +- {tolerance:.4})"));
+    let error = (found.value() - expected).abs();
+    assert!(error <= tolerance, "{what}: {found}, not {expected} +- {tolerance}");
+}
+
+/// Prints what was found, and fails if it is more than allowed and chance explains.
+#[track_caller]
+pub fn at_most(what: &str, found: impl Figure, bound: f64) {
+    let most = bound + found.chance(bound);
+    tell(&format!("{what}: {found:.4} (at most {bound}, here {most:.4})"));
+    assert!(found.value() <= most, "{what}: {found}, more than {most}");
+}
+
+/// Prints what was found, and fails if it is less than promised and chance explains.
+#[track_caller]
+pub fn at_least(what: &str, found: impl Figure, bound: f64) {
+    let least = bound - found.chance(bound);
+    tell(&format!("{what}: {found:.4} (at least {bound}, here {least:.4})"));
+    assert!(found.value() >= least, "{what}: {found}, less than {least}");
 }
 
 /// Environments with the given log ratios, against a constant baseline.

@@ -32,9 +32,9 @@ fn the_loss_is_covered_and_knees_are_rarely_wrong() {
             let knee = found.knee.expect("all are measured");
             [holds(found.steps[1].loss, 2f64.ln()), knee.within >= 2, knee.beyond == Some(2)]
         });
-        near(&format!("k = {k}, loss of a factor of two"), covered, 0.95, 0.01);
+        near(&format!("k = {k}, loss of a factor of two"), covered, 0.95, 0.001);
         // At exactly the margin each end of the interval errs in one of forty runs.
-        near(&format!("k = {k}, within the margin at the margin"), within, 0.025, 0.006);
-        near(&format!("k = {k}, beyond the margin at the margin"), beyond, 0.025, 0.006);
+        near(&format!("k = {k}, within the margin at the margin"), within, 0.025, 0.001);
+        near(&format!("k = {k}, beyond the margin at the margin"), beyond, 0.025, 0.001);
     }
 }

@@ -100,7 +100,7 @@ fn both(logs: &[Vec<f64>], places: &[Vec<usize>]) -> [Vec<(f64, f64)>; 2] {
 
 /// The shares of runs of equal environments in which some difference is found (Holm), without and
 /// with the adjustment, and the width of adjusted intervals over that of the others.
-fn outcome(environments: usize, blocks: usize, first: f64) -> ([f64; 2], f64) {
+fn outcome(environments: usize, blocks: usize, first: f64) -> ([Rate; 2], f64) {
     let widths: [AtomicI64; 2] = Default::default();
     let wrong = rates(2_000, 990, |random| {
         let places = places(random, environments, blocks);
@@ -129,12 +129,12 @@ fn an_effect_of_the_first_place_widens_intervals() {
     {
         let what = format!("{environments} environments, {blocks} blocks");
         let ([plain, adjusted], ratio) = outcome(environments, blocks, 0.0);
-        at_most(&format!("{what}, no effect: wrong as it is"), plain, 0.06);
-        at_most(&format!("{what}, no effect: wrong when adjusted"), adjusted, 0.06);
+        at_most(&format!("{what}, no effect: wrong as it is"), plain, 0.052);
+        at_most(&format!("{what}, no effect: wrong when adjusted"), adjusted, 0.052);
         near(&format!("{what}, no effect: width"), ratio, 1.0, 0.01);
         let ([plain, adjusted], ratio) = outcome(environments, blocks, 0.02);
-        at_most(&format!("{what}, 2 %: wrong as it is"), plain, 0.03);
-        at_most(&format!("{what}, 2 %: wrong when adjusted"), adjusted, 0.06);
+        at_most(&format!("{what}, 2 %: wrong as it is"), plain, 0.027);
+        at_most(&format!("{what}, 2 %: wrong when adjusted"), adjusted, 0.052);
         near(&format!("{what}, 2 %: width"), ratio, width, 0.02);
     }
 }

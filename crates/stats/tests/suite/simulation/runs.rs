@@ -24,17 +24,17 @@ fn called_different(random: &mut Random, runs: usize, between: f64) -> bool {
 fn two_runs_of_the_same_thing_often_differ() {
     let [little, more] =
         rates(2_000, 91, |random| [called_different(random, 1, 0.005), called_different(random, 1, 0.01)]);
-    near("one run each, between runs .5 %", little, 0.24, 0.03);
-    near("one run each, between runs 1 %", more, 0.50, 0.03);
+    near("one run each, between runs .5 %", little, 0.24, 0.002);
+    near("one run each, between runs 1 %", more, 0.492, 0.002);
 }
 
 #[test]
 fn several_runs_of_the_same_thing_are_rarely_called_different() {
-    for runs in [2, 3, 5] {
+    for (runs, most) in [(2, 0.025), (3, 0.037), (5, 0.047)] {
         let [little, more] = rates(2_000, 92 + runs as u64, |random| {
             [called_different(random, runs, 0.005), called_different(random, runs, 0.01)]
         });
-        at_most(&format!("{runs} runs each, between runs .5 %"), little, 0.055);
-        at_most(&format!("{runs} runs each, between runs 1 %"), more, 0.055);
+        at_most(&format!("{runs} runs each, between runs .5 %"), little, most);
+        at_most(&format!("{runs} runs each, between runs 1 %"), more, most);
     }
 }

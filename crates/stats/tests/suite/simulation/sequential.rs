@@ -129,10 +129,10 @@ fn a_family_without_differences_is_left_alone() {
             [finds(&run(&[arms], TARGET).0), fixed[0], fixed[1], fixed[2]]
         });
         tell(&format!("{name}: {wrong:.4}; fixed 10: {at_ten:.4}, 30: {at_thirty:.4}, 60: {at_sixty:.4}"));
-        // Twice the standard error of 400 repetitions is .022.
         let bound = match *name {
-            "normal" | "spikes" | "t3" => 0.05 + 0.025,
-            _ => at_thirty.max(0.05) + 0.03,
+            "normal" | "spikes" | "t3" => 0.05,
+            // Not much worse than thirty fixed blocks.
+            _ => at_thirty.share.max(0.05) + 0.03,
         };
         at_most(name, wrong, bound);
     }
@@ -141,17 +141,16 @@ fn a_family_without_differences_is_left_alone() {
 /// The intervals of the looks that ended the cells hold together.
 #[test]
 fn intervals_cover_at_the_look_that_ended_the_cell() {
-    for (seed, mean) in (920..).zip([0.0, 1.02_f64.ln(), 0.06]) {
+    // This is more than .95 if a run ends early, because later looks spend nothing.
+    for (seed, (mean, least)) in (920..).zip([(0.0, 0.96), (1.02_f64.ln(), 0.973), (0.06, 0.995)]) {
         let [covered, alike] = rates(3_000, seed, |random| {
             let (analysis, _) = run(&[vec![random.normals(60, mean, SD)]], TARGET);
             let cell = &analysis.cells[1];
             [holds(cell.overhead, mean), is_within_margin(cell)]
         });
-        tell(&format!("effect {mean:.3}: covered {covered:.4}, within the margin {alike:.4}"));
-        // This is more than .95 if a run ends early, because later looks spend nothing.
-        assert!(covered > 0.945, "{covered}");
+        at_least(&format!("effect {mean:.3}, covered"), covered, least);
         if mean == 1.02_f64.ln() {
-            at_most("equivalent at the margin", alike, 0.025 + 0.006);
+            at_most("equivalent at the margin", alike, 0.027);
         }
     }
 }
@@ -162,7 +161,9 @@ fn intervals_cover_at_the_look_that_ended_the_cell() {
 fn decided_arms_save_trials_at_the_same_verdicts() {
     const SPREADS: [f64; 4] = [0.01, 0.02, 0.03, 0.04];
     const EFFECTS: [[f64; 4]; 2] = [[0.0, 0.01, 0.05, 0.20], [0.0, 0.0, 0.03, 0.10]];
-    for (seed, effects) in (940..).zip(EFFECTS) {
+    // Trials saved of all and of those that the width alone takes, and the verdicts of 60 blocks.
+    const FOUND: [[f64; 3]; 2] = [[0.49, 0.27, 0.92], [0.47, 0.24, 0.97]];
+    for (seed, (effects, found)) in (940..).zip(EFFECTS.into_iter().zip(FOUND)) {
         let (used, same, cells) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let (by_width, count) = (AtomicU32::new(0), AtomicU32::new(0));
         let [_] = rates_of([200, COSTLY / 10], seed, |random| {
@@ -194,12 +195,10 @@ fn decided_arms_save_trials_at_the_same_verdicts() {
         let [used, by_width] = [used, by_width].map(|n| f64::from(n.into_inner()) / runs);
         let same = f64::from(same.into_inner()) / f64::from(cells.into_inner());
         let (of_all, of_width) = (1.0 - used / 1200.0, 1.0 - used / by_width);
-        tell(&format!(
-            "effects {effects:?}: {used:.0} trials of 1200 ({of_all:.3} saved), {by_width:.0} by width alone \
-             ({of_width:.3} saved), {same:.3} of the verdicts are those of 60 blocks"
-        ));
-        assert!((0.25..0.7).contains(&of_all), "{of_all}");
-        assert!(same > 0.85, "{same}");
+        let what = ["saved of all trials", "saved of those by width alone", "verdicts of 60 blocks"];
+        for ((what, found), expected) in what.iter().zip([of_all, of_width, same]).zip(found) {
+            near(&format!("effects {effects:?}: {what}"), found, expected, 0.03);
+        }
     }
 }
 
@@ -213,7 +212,7 @@ fn equal_environments_are_no_mixture_at_the_look_that_ended_them() {
                 let logs: Vec<f64> = (0..60).map(|_| sd * (family.draw)(random)).collect();
                 [has(&run(&[vec![logs]], TARGET).0.cells[1], Flag::Mixed)]
             });
-            at_most(&format!("{}, spread {sd}, MIXED", family.name), mixed, 0.005);
+            at_most(&format!("{}, spread {sd}, MIXED", family.name), mixed, 0.0045);
         }
     }
 }
@@ -222,12 +221,11 @@ fn equal_environments_are_no_mixture_at_the_look_that_ended_them() {
 /// makes no allowance for looks, holds the truth: `weigh compare` takes these estimates.
 #[test]
 fn estimates_of_stopped_runs_lie_farther_out_by_a_fifth_of_a_per_cent_at_most() {
-    const REPETITIONS: u32 = 3_000;
     for (sd, effect) in [(0.01, 0.03), (0.02, 0.0), (0.02, 0.03), (SD, 0.0), (SD, 0.03), (SD, 0.05)] {
         let mean = f64::ln_1p(effect);
         // Sums of whole numbers do not depend on the order of the threads.
         let (sum, count) = (AtomicI64::new(0), AtomicU32::new(0));
-        let [covered] = rates(REPETITIONS, 970, |random| {
+        let [covered] = rates(3_000, 970, |random| {
             let (comparisons, options, _) = ended(&[vec![random.normals(60, mean, sd)]], TARGET);
             let cell = analyse(&comparisons, &Options { looks: None, ..options }).cells.remove(1);
             let error = cell.overhead.expect("there are blocks").estimate.ln_1p() - mean;
@@ -235,10 +233,11 @@ fn estimates_of_stopped_runs_lie_farther_out_by_a_fifth_of_a_per_cent_at_most() 
             count.fetch_add(1, Ordering::Relaxed);
             [holds(cell.overhead, mean)]
         });
-        let bias = sum.into_inner() as f64 / 1e9 / f64::from(count.into_inner());
+        let runs = count.into_inner();
+        let bias = sum.into_inner() as f64 / 1e9 / f64::from(runs);
         tell(&format!("spread {sd}, effect {effect}: bias {bias:.5}, covered {covered:.4}"));
-        at_most("bias", bias.abs(), 0.0025);
-        at_most("missed", 1.0 - covered, 0.07);
+        at_most("bias", bias.abs(), 0.002 + chance(0.01, runs));
+        at_least("covered", covered, 0.934);
     }
 }
 
@@ -246,7 +245,7 @@ fn estimates_of_stopped_runs_lie_farther_out_by_a_fifth_of_a_per_cent_at_most() 
 #[test]
 fn comparisons_of_stopped_runs_hold_the_truth() {
     for (between, before, after) in [(0.0, 0.03, 0.05), (0.005, 0.0, 0.0), (0.005, 0.03, 0.05)] {
-        for runs in [1, 3] {
+        for (runs, least) in [(1, 0.937), (3, 0.96)] {
             if runs == 1 && between > 0.0 {
                 continue; // about these two runs alone
             }
@@ -265,8 +264,11 @@ fn comparisons_of_stopped_runs_hold_the_truth() {
                 let cell = compare_runs(&before_runs, &after_runs).cells.remove(1);
                 [holds(cell.overhead, f64::ln_1p(after) - f64::ln_1p(before))]
             });
-            let what = format!("{runs} runs, between {between}, {before} to {after}, missed");
-            at_most(&what, 1.0 - covered, 0.05 + 0.015);
+            at_least(
+                &format!("{runs} runs, between {between}, {before} to {after}, covered"),
+                covered,
+                least,
+            );
         }
     }
 }

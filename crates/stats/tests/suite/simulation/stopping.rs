@@ -41,8 +41,8 @@ fn the_rule_keeps_coverage_and_level() {
     let stops = stops.map(AtomicU32::into_inner);
     println!("stopped at 30, 35, ... 60 blocks: {stops:?}");
     assert!(stops.iter().all(|n| *n > 20), "the simulation must stop at every look: {stops:?}");
-    near("sequential coverage", covered, 0.95, 0.01);
-    near("sequential false findings", different, 0.05, 0.01);
+    near("sequential coverage", covered, 0.945, 0.002);
+    near("sequential false findings", different, 0.055, 0.002);
 }
 
 /// Four workloads whose log ratios have standard deviations of 1, 2, 3 and 4 %: each stops by
@@ -57,8 +57,7 @@ fn stopping_by_workload_saves_a_third_of_the_units() {
         [true]
     });
     let saved = 1.0 - f64::from(by_workload.into_inner()) / f64::from(together.into_inner());
-    println!("units saved by stopping each workload by itself: {saved:.3}");
-    assert!((0.28..0.42).contains(&saved), "{saved}");
+    near("units saved by stopping each workload by itself", saved, 0.32, 0.02);
 }
 
 /// At exactly the margin the rule says EQUIVALENT no more often than the level allows.
@@ -68,8 +67,8 @@ fn the_rule_keeps_the_level_of_equivalence() {
         let (cell, _) = stopped(random, 1.02_f64.ln());
         [is_within_margin(&cell), holds(cell.overhead, 1.02_f64.ln())]
     });
-    at_most("sequential, equivalent at the margin", equivalent, 0.025 + 0.01);
-    near("sequential coverage at the margin", covered, 0.95, 0.012);
+    at_most("sequential, equivalent at the margin", equivalent, 0.029);
+    near("sequential coverage at the margin", covered, 0.945, 0.005);
 }
 
 /// A quick run goes on while one more block as long as the longest of the last five fits its time
@@ -97,7 +96,7 @@ fn an_end_by_time_keeps_coverage() {
     });
     let [blocks, runs] = [blocks, runs].map(|sum| f64::from(sum.into_inner()));
     println!("blocks: {:.1} of a run on average", blocks / runs);
-    near("coverage with an end by time", covered, 0.95, 0.01);
+    near("coverage with an end by time", covered, 0.95, 0.001);
 }
 
 /// What the method forbids, for comparison (method specification, "Stopping"): stopping as soon as
@@ -114,8 +113,7 @@ fn stopping_on_significance_would_not() {
         });
         [found]
     });
-    println!("stopping on significance: {wrong:.4} false findings");
-    assert!(wrong > 0.08, "{wrong}");
+    at_least("false findings when stopping on significance", wrong, 0.08);
 }
 
 /// The cell of a run of 30 planned blocks that has these values so far.
@@ -138,14 +136,14 @@ fn a_run_that_is_ended_when_it_pleases_finds_no_more() {
             let early = (5..30).any(|blocks| finds(blocks, false));
             [(5..=30).any(|blocks| finds(blocks, true)), early || finds(30, false), early]
         });
-        println!(
+        tell(&format!(
             "{}: ended as it pleases {by_planned:.3}, {by_any_time:.3}, early {before_the_end:.3}",
             family.name
-        );
+        ));
         if family.name == "normal" {
-            assert!(by_planned > 0.18, "{by_planned}");
-            at_most("ended when it pleases, any time", by_any_time, 0.065);
-            at_most("ended when it pleases, before the end", before_the_end, 0.04);
+            near("ended when it pleases, by the planned intervals", by_planned, 0.24, 0.005);
+            at_most("ended when it pleases, any time", by_any_time, 0.063);
+            at_most("ended when it pleases, before the end", before_the_end, 0.023);
         }
     }
 }
