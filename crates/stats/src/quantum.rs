@@ -28,6 +28,10 @@ const DIGITS: usize = 12;
 /// the mean by less than a ten thousandth of a quantum.
 const DITHERED: f64 = 0.75;
 
+/// Values farther than so many quanta from the median count as this far from it: a few slow blocks
+/// do not spread the others over the grid.
+const FAR: f64 = 2.0;
+
 /// How rounding may move the mean logarithm of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Rounding {
@@ -38,11 +42,14 @@ pub(crate) struct Rounding {
 impl Rounding {
     /// The rounding of the positive values of a series, which is compared with `beside`.
     pub fn of(values: &[f64], beside: &[f64]) -> Self {
-        let Some((quantum, summary)) = of(values, beside).zip(Summary::of(values)) else {
+        let Some((quantum, median)) = of(values, beside).zip(rank::median_of(values.iter().copied())) else {
             return Self::default();
         };
-        let is_dithered = summary.sd.is_some_and(|sd| sd >= DITHERED * quantum);
-        Self { relative_quantum: if is_dithered { 0.0 } else { quantum / summary.median } }
+        let (low, high) = (median - FAR * quantum, median + FAR * quantum);
+        let near: Vec<f64> = values.iter().map(|value| value.clamp(low, high)).collect();
+        let sd = Summary::of(&near).and_then(|near| near.sd);
+        let is_dithered = sd.is_some_and(|sd| sd >= DITHERED * quantum);
+        Self { relative_quantum: if is_dithered { 0.0 } else { quantum / median } }
     }
 
     /// The largest shift of the mean logarithm: half of a quantum.
@@ -171,5 +178,7 @@ mod tests {
         assert_eq!(Rounding::of(&[10.0, 10.0, 10.0, 11.0], &[]).largest_bias(), 0.05);
         assert_eq!(Rounding::of(&[9.0, 10.0, 10.0, 11.0], &[]).largest_bias(), 0.0);
         assert_eq!(Rounding::of(&[9.0, 10.1, 10.2, 11.4], &[]).largest_bias(), 0.0);
+        let slow = [vec![10.0; 28], vec![17.0, 19.0]].concat();
+        assert_eq!(Rounding::of(&slow, &[]).largest_bias(), 0.05);
     }
 }

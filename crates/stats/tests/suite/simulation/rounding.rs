@@ -38,6 +38,15 @@ fn steps_of_rounding_are_no_effect() {
     assert_eq!(fine.verdict, Some(Verdict::DetectableBelowMargin), "{fine:?}");
 }
 
+/// A few slow blocks spread a series, but do not spread the other blocks over the steps.
+#[test]
+fn slow_blocks_hide_no_steps() {
+    let side = |level: f64, slow: [f64; 2]| [vec![level; 28], slow.to_vec()].concat();
+    let cell = cell_of(pairs(&side(10.0, [17.0, 19.0]), &side(11.0, [18.0, 20.0])));
+    assert!(has(&cell, Flag::Rounded) && cell.verdict.is_none(), "{cell:?}");
+    assert!(holds(cell.overhead, (10.6f64 / 10.4).ln()), "{:?}", cell.overhead);
+}
+
 /// At any spread, from values that all round to the same number to those that rounding hardly
 /// changes, the interval holds the truth at least as often as it claims.
 #[test]
