@@ -24,38 +24,23 @@ use std::io::{self, IsTerminal, Write};
 use weigh_model::harmless_lines;
 use weigh_report::{Document, Format, Gate, Options, render_document};
 
-/// The capabilities of the terminal.
-#[derive(Debug, Clone, Copy)]
-pub struct Terminal {
-    /// Columns.
-    pub width: usize,
-    /// Whether colour is wanted and possible (`NO_COLOR`, not a terminal).
-    pub color: bool,
-    /// Whether the locale shows more than ASCII.
-    pub unicode: bool,
-}
-
-/// Returns the terminal on standard output. `COLUMNS` overrides its width; without a terminal it is
-/// 120 columns.
-pub fn terminal() -> Terminal {
+/// Returns options that fit reports to the terminal on standard output. `COLUMNS` overrides its
+/// width; without a terminal it is 120 columns. `details` shows all of a report, and `gate` is the
+/// gate by which JUnit test cases fail.
+pub fn report_options(details: bool, gate: Option<Gate>) -> Options {
     let output = io::stdout();
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let measured =
         rustix::termios::tcgetwinsize(&output).ok().map(|size| usize::from(size.ws_col)).filter(|w| *w > 0);
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
-    Terminal {
-        width: columns.or(measured).unwrap_or(120).max(40),
+    Options {
+        width: columns.or(measured).unwrap_or(120),
         color: !no_color && (forced || output.is_terminal()),
         unicode: is_utf8(),
+        details,
+        gate,
     }
-}
-
-/// Returns options that fit reports to the terminal. `gate` is the gate by which JUnit test cases
-/// fail.
-pub fn report_options(details: bool, gate: Option<Gate>) -> weigh_report::Options {
-    let Terminal { width, color, unicode } = terminal();
-    weigh_report::Options { width, color, unicode, details, gate }
 }
 
 fn is_utf8() -> bool {
@@ -69,9 +54,8 @@ fn is_utf8() -> bool {
 
 /// Renders a document for the terminal on standard output.
 pub fn shown(document: &Document) -> String {
-    let Terminal { width, color, unicode } = terminal();
-    let options = Options { width, color, unicode, details: true, gate: None };
-    render_document(document, Format::Table, &options).expect("a terminal shows every document")
+    render_document(document, Format::Table, &report_options(true, None))
+        .expect("a terminal shows every document")
 }
 
 /// A result as JSON for standard output.
