@@ -5,6 +5,7 @@
 //! other user can do that. The user who became root by sudo(8) does not count as another.
 
 use crate::error::{ExitKind, Failure, file_failure};
+use crate::ui;
 use std::path::Path;
 use weigh_host::facts::is_root;
 use weigh_host::private::{self, UnsafePath, invoking_user};
@@ -53,6 +54,20 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
             .map_err(|error| refused(path, error));
     }
     std::fs::write(path, bytes).map_err(|error| file_failure("write", path, error))
+}
+
+/// Writes a text to a file, or prints it if there is no file.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_or_print(file: Option<&Path>, text: &str) -> Result<(), Failure> {
+    match file {
+        Some(file) => write(file, text),
+        None => {
+            ui::print(text);
+            Ok(())
+        }
+    }
 }
 
 /// Whether a path belongs to a device or to an open stream, which only root can have made.

@@ -77,12 +77,7 @@ pub fn resume(path: &Path, watch: bool) -> Result<(), Failure> {
 /// A damaged directory, a file that cannot be written.
 pub fn show(path: &Path, format: OutputFormat, file: Option<&Path>) -> Result<(), Failure> {
     let directory = FleetDirectory::open(path)?;
-    let text = rendered(&directory, format)?;
-    match file {
-        Some(file) => output::write(file, text)?,
-        None => ui::print(&text),
-    }
-    Ok(())
+    output::write_or_print(file, &rendered(&directory, format)?)
 }
 
 fn continue_fleet(mut directory: FleetDirectory, watch: bool) -> Result<(), Failure> {

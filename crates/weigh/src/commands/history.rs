@@ -45,10 +45,7 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
     let report = report(&kept);
     let text = render_history(&report, (*format).into(), &ui::report_options(true, None))
         .map_err(|error| super::study::no_output("histories", *format, error))?;
-    match file {
-        Some(file) => output::write(file, text)?,
-        None => ui::print(&text),
-    }
+    output::write_or_print(file.as_deref(), &text)?;
     let worse = gate.map(|percent| report.worse_by(percent)).unwrap_or_default();
     if worse.is_empty() {
         return Ok(());

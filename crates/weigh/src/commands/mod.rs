@@ -45,22 +45,8 @@ impl OutputArgs {
             self.format,
             &ui::report_options(self.details.details, self.gate.gate()),
         )?;
-        self.put(text)?;
+        output::write_or_print(self.output.as_deref(), &text)?;
         outcome::gate(report, self.gate.gate())
-    }
-
-    /// Writes a text where the user wants it.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    fn put(&self, text: String) -> Result<(), Failure> {
-        match &self.output {
-            Some(file) => output::write(file, text),
-            None => {
-                ui::print(&text);
-                Ok(())
-            }
-        }
     }
 }
 

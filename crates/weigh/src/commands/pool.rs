@@ -2,7 +2,7 @@
 
 use crate::cli::{OutputFormat, PoolArgs, PoolSelection};
 use crate::error::{ExitKind, Failure};
-use crate::{outcome, pool, ui};
+use crate::{outcome, output, pool, ui};
 use std::path::Path;
 use weigh_report::render_pooled;
 
@@ -17,7 +17,7 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
     let options = ui::report_options(output.details.details, output.gate.gate());
     let text = render_pooled(&report, output.format.into(), &options)
         .map_err(|error| Failure::new(ExitKind::Failed, "the report cannot be written").because(error))?;
-    output.put(text)?;
+    output::write_or_print(output.output.as_deref(), &text)?;
     match output.gate.gate() {
         Some(gate) => outcome::judged(gate.judge_pooled(&report), gate),
         None => Ok(()),

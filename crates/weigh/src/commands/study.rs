@@ -85,16 +85,10 @@ pub fn resume(path: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A damaged directory, a file that cannot be written.
-pub fn show(path: &Path, format: OutputFormat, output: Option<&Path>) -> Result<(), Failure> {
+pub fn show(path: &Path, format: OutputFormat, file: Option<&Path>) -> Result<(), Failure> {
     refuse_format("study", "DIR/EXPERIMENT", format)?;
     let text = study::render(&study::report(&StudyDirectory::open(path)?)?, format)?;
-    match output {
-        Some(file) => output::write(file, text),
-        None => {
-            ui::print(&text);
-            Ok(())
-        }
-    }
+    output::write_or_print(file, &text)
 }
 
 /// Shows every claim of the library, and what the studies in these directories found.
