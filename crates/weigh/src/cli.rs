@@ -75,7 +75,7 @@ pub enum Command {
     /// The pilot measures six blocks of what `weigh run` would measure. Only the spread of the
     /// ratios is used: the effects are neither shown nor used, and the samples are deleted. The
     /// command that it prints detects the difference in every comparison with 80 % power.
-    #[command(mut_args(PlanArgs::hide))]
+    #[command(mut_args(|arg| hide(arg, &PlanArgs::UNFIT)))]
     Plan(Box<PlanArgs>),
     /// Decide whether a new build of a runtime, a monitor or a kernel is slower than the old one
     ///
@@ -89,7 +89,7 @@ pub enum Command {
     /// The plan is made here. weigh itself and the plan are copied to every machine, each machine
     /// measures on its own, and its run directory is copied back into the directory of the fleet.
     /// `weigh resume` continues a fleet.
-    #[command(mut_args(FleetArgs::hide))]
+    #[command(mut_args(|arg| hide(arg, &FleetArgs::UNFIT)))]
     Fleet(Box<FleetArgs>),
     /// Measure how long guests take to start, from the platform's first program to the first
     /// response
@@ -100,7 +100,7 @@ pub enum Command {
     /// together
     Density(Box<DensityArgs>),
     /// Measure for hours or days in long-lived guests, beside guests that serve requests
-    #[command(mut_args(SoakArgs::hide))]
+    #[command(mut_args(|arg| hide(arg, &SoakArgs::UNFIT)))]
     Soak(Box<SoakArgs>),
     /// Repeat a published study and show its numbers beside those of this host; without a name,
     /// list the studies and what can run here
@@ -374,11 +374,6 @@ impl PlanArgs {
         "details",
         "live",
     ];
-
-    fn hide(arg: Arg) -> Arg {
-        let unfit = Self::UNFIT.contains(&arg.get_id().as_str());
-        arg.hide(unfit)
-    }
 }
 
 /// What `run`, `density` and `soak` measure.
@@ -542,6 +537,12 @@ pub struct LiveArg {
     /// is given
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub live: Option<u16>,
+}
+
+/// Hides an option that a command does not take.
+fn hide(arg: Arg, unfit: &[&str]) -> Arg {
+    let unfit = unfit.contains(&arg.get_id().as_str());
+    arg.hide(unfit)
 }
 
 fn percentage(text: &str) -> Result<f64, &'static str> {

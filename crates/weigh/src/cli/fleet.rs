@@ -1,7 +1,7 @@
 //! The arguments of `weigh fleet`.
 
 use super::RunArgs;
-use clap::{Arg, Args};
+use clap::Args;
 
 /// Options of `fleet`.
 #[derive(Debug, Args)]
@@ -32,11 +32,5 @@ pub struct FleetArgs {
 impl FleetArgs {
     /// Options of `run` that a fleet does not take: its machines show their runs themselves, and a
     /// gate judges one run.
-    const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
-
-    /// Hides what a fleet does not take.
-    pub fn hide(arg: Arg) -> Arg {
-        let unfit = Self::UNFIT.contains(&arg.get_id().as_str());
-        arg.hide(unfit)
-    }
+    pub const UNFIT: [&str; 5] = ["gate", "gate_undecided", "format", "details", "live"];
 }

@@ -1,7 +1,7 @@
 //! The command line of `gate`.
 
 use super::output::gate_percentage;
-use super::{CommandArgs, MeasureArgs, TrialArgs, WorkArgs};
+use super::{CommandArgs, MeasureArgs, TrialArgs, WorkArgs, hide};
 use clap::{Arg, Args};
 use std::path::PathBuf;
 
@@ -69,10 +69,7 @@ impl BuildGateArgs {
                 let help = "A command of your own; or two with `---` between them: the old and the new build";
                 arg.help(help).conflicts_with_all(Self::UNFIT)
             }
-            id => {
-                let unfit = Self::UNFIT.contains(&id);
-                arg.hide(unfit)
-            }
+            _ => hide(arg, &Self::UNFIT),
         }
     }
 }

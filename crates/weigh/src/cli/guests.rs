@@ -2,7 +2,7 @@
 //! `density` and `soak`.
 
 use super::{MeasureArgs, PriceArgs, Size, TrialArgs, WorkArgs};
-use clap::{Arg, Args};
+use clap::Args;
 
 /// Options of `start`.
 #[derive(Debug, Args)]
@@ -175,10 +175,6 @@ pub struct SoakArgs {
 }
 
 impl SoakArgs {
-    /// Hides what would end a soak before its time, and what judges its verdicts: it gives none.
-    pub fn hide(arg: Arg) -> Arg {
-        let unfit = ["quick", "blocks", "precision", "budget", "gate", "gate_undecided"];
-        let unfit = unfit.contains(&arg.get_id().as_str());
-        arg.hide(unfit)
-    }
+    /// What would end a soak before its time, and what judges its verdicts: it gives none.
+    pub const UNFIT: [&str; 6] = ["quick", "blocks", "precision", "budget", "gate", "gate_undecided"];
 }
