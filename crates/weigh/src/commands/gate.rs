@@ -22,15 +22,15 @@ const LOOKS: (u32, u32, u32) = (10, 5, 30);
 pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, OutputFiles), Failure> {
     let file = GateFile::read(args.config.as_deref())?;
     let BuildGateArgs { old, new, common, work, trial, own, start, limit, comment, junit, .. } = args;
-    let defaults = file.effort();
-    let effort = EffortArgs { budget: common.effort.budget.clone().or(defaults.budget), ..common.effort };
+    let defaults = &file.settings;
+    let effort = EffortArgs { budget: common.effort.budget.or(defaults.budget.clone()), ..common.effort };
     let looks = looks(effort.blocks.or(defaults.blocks))?;
     let named = !work.workloads.is_empty() || !work.command.is_empty() || start;
-    let (workloads, starts) = if named { (&[] as &[String], start) } else { file.work() };
+    let starts = if named { start } else { defaults.start };
     let work = WorkArgs {
-        workloads: if named { work.workloads } else { workloads.to_vec() },
+        workloads: if named { work.workloads } else { defaults.workloads.clone() },
         size: work.size.or(defaults.size),
-        param: if work.param.is_empty() { defaults.param } else { work.param },
+        param: if work.param.is_empty() { defaults.param.clone() } else { work.param },
         iterations: work.iterations.or(defaults.iterations),
         ..work
     };

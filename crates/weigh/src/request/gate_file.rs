@@ -12,21 +12,22 @@ use weigh_workloads::{Fault, parse_toml};
 /// The default path of the file.
 pub const FILE: &str = ".weigh/gate.toml";
 
-/// The content of the file, in the terms of the command line.
+/// The content of the file, for what the command line leaves open and in its terms.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Content {
+pub struct Settings {
     #[serde(default)]
-    workloads: Vec<String>,
+    pub workloads: Vec<String>,
+    /// Whether starts are measured.
     #[serde(default)]
-    start: bool,
+    pub start: bool,
     #[serde(default)]
-    param: Vec<String>,
-    size: Option<Size>,
-    iterations: Option<u32>,
+    pub param: Vec<String>,
+    pub size: Option<Size>,
+    pub iterations: Option<u32>,
     limit: Option<Spanned<f64>>,
-    blocks: Option<u32>,
-    budget: Option<String>,
+    pub blocks: Option<u32>,
+    pub budget: Option<String>,
     #[serde(default)]
     limits: BTreeMap<Spanned<String>, Spanned<f64>>,
 }
@@ -39,17 +40,7 @@ const EXAMPLE: &str = "write it as in `workloads = [\"spin\"]`, `limit = 3`, or 
 pub struct GateFile {
     name: String,
     text: String,
-    content: Content,
-}
-
-/// Settings of the workloads and the length of the run, for what the command line leaves open.
-#[derive(Debug)]
-pub struct Effort {
-    pub param: Vec<String>,
-    pub size: Option<Size>,
-    pub iterations: Option<u32>,
-    pub blocks: Option<u32>,
-    pub budget: Option<String>,
+    pub settings: Settings,
 }
 
 impl GateFile {
@@ -67,12 +58,12 @@ impl GateFile {
             Err(error) => return Err(file_failure("read", path, error)),
         };
         let name = path.display().to_string();
-        let content = parse_toml(&text, |_| None).map_err(|fault| {
+        let settings = parse_toml(&text, |_| None).map_err(|fault| {
             let help = fault.help.or_else(|| Some(EXAMPLE.into()));
             Fault { help, ..fault }.in_file(path, &text)
         })?;
-        let file = Self { name, text, content };
-        for limit in file.content.limit.iter().chain(file.content.limits.values()) {
+        let file = Self { name, text, settings };
+        for limit in file.settings.limit.iter().chain(file.settings.limits.values()) {
             file.check(limit)?;
         }
         Ok(file)
@@ -87,23 +78,6 @@ impl GateFile {
         }
     }
 
-    /// The workloads that the file names, and whether starts are measured.
-    pub fn work(&self) -> (&[String], bool) {
-        (&self.content.workloads, self.content.start)
-    }
-
-    /// The settings of the workloads and the length of the run.
-    pub fn effort(&self) -> Effort {
-        let Content { param, size, iterations, blocks, budget, .. } = &self.content;
-        Effort {
-            param: param.clone(),
-            size: *size,
-            iterations: *iterations,
-            blocks: *blocks,
-            budget: budget.clone(),
-        }
-    }
-
     /// The limits. The limit of the command line holds for all that have none of their own.
     ///
     /// # Errors
@@ -115,7 +89,7 @@ impl GateFile {
             primary.flat_map(move |metric| GateLimits::keys(&workload.id, &key, &metric.spec.name))
         });
         let known: Vec<String> = metrics.collect();
-        for key in self.content.limits.keys() {
+        for key in self.settings.limits.keys() {
             if known.contains(key.get_ref()) {
                 continue;
             }
@@ -127,8 +101,8 @@ impl GateFile {
                 .at(&self.name, &self.text, key.span())
                 .hint(hint));
         }
-        let own = self.content.limit.as_ref().map(|limit| *limit.get_ref());
-        let of = self.content.limits.iter();
+        let own = self.settings.limit.as_ref().map(|limit| *limit.get_ref());
+        let of = self.settings.limits.iter();
         Ok(GateLimits {
             limit: percent.or(own).unwrap_or(DEFAULT_PERCENT) / 100.0,
             of: of.map(|(key, limit)| (key.get_ref().clone(), limit.get_ref() / 100.0)).collect(),
