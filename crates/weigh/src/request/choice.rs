@@ -2,12 +2,7 @@
 
 use weigh_model::EnvironmentSpec;
 
-/// A kind of isolation, with its platforms in order of preference.
-struct Kind {
-    platforms: &'static [Candidate],
-}
-
-/// A platform of a kind.
+/// A platform of a kind of isolation.
 enum Candidate {
     Any(&'static str),
     /// Only where the host's processor runs the guest: emulation costs a hundred times as much, and
@@ -17,40 +12,37 @@ enum Candidate {
 
 use Candidate::{Accelerated, Any};
 
-const KINDS: [Kind; 3] = [
+/// The platforms of each kind of isolation, in order of preference.
+const KINDS: [&[Candidate]; 3] = [
     // Containers: those that most people use come first, then bare runtimes, then whole systems.
-    Kind {
-        platforms: &[
-            Any("docker"),
-            Any("podman"),
-            Any("containerd"),
-            Any("runc"),
-            Any("crun"),
-            Any("youki"),
-            Any("incus"),
-            Any("lxd"),
-            Any("lxc"),
-            Any("nspawn"),
-            Any("bubblewrap"),
-            Any("charliecloud"),
-            Any("namespaces"),
-        ],
-    },
+    &[
+        Any("docker"),
+        Any("podman"),
+        Any("containerd"),
+        Any("runc"),
+        Any("crun"),
+        Any("youki"),
+        Any("incus"),
+        Any("lxd"),
+        Any("lxc"),
+        Any("nspawn"),
+        Any("bubblewrap"),
+        Any("charliecloud"),
+        Any("namespaces"),
+    ],
     // Sandboxes.
-    Kind { platforms: &[Any("runsc")] },
+    &[Any("runsc")],
     // Machines.
-    Kind {
-        platforms: &[
-            Accelerated("qemu"),
-            Any("firecracker"),
-            Any("cloud-hypervisor"),
-            Accelerated("libvirt"),
-            Any("uml"),
-            Any("qemu"),
-            Any("libvirt"),
-            Any("osv"),
-        ],
-    },
+    &[
+        Accelerated("qemu"),
+        Any("firecracker"),
+        Any("cloud-hypervisor"),
+        Accelerated("libvirt"),
+        Any("uml"),
+        Any("qemu"),
+        Any("libvirt"),
+        Any("osv"),
+    ],
 ];
 
 /// The baseline of quick runs, which belongs to no kind.
@@ -68,8 +60,8 @@ pub(super) fn one_of_each<E>(
     mut accelerated: impl FnMut(&str) -> Result<bool, E>,
 ) -> Result<(Vec<String>, Vec<String>), E> {
     let mut chosen = vec![NATIVE.to_string()];
-    for kind in &KINDS {
-        for candidate in kind.platforms {
+    for kind in KINDS {
+        for candidate in kind {
             let (name, takes) = match candidate {
                 Any(name) => (name, ready.iter().any(|ready| ready == name)),
                 Accelerated(name) => (name, ready.iter().any(|ready| ready == name) && accelerated(name)?),
@@ -115,7 +107,7 @@ mod tests {
     #[test]
     fn every_platform_that_needs_no_key_is_of_a_kind() {
         for platform in platforms::defaults().map(|platform| platform.name()) {
-            let of_a_kind = KINDS.iter().flat_map(|kind| kind.platforms).any(|candidate| match candidate {
+            let of_a_kind = KINDS.into_iter().flatten().any(|candidate| match candidate {
                 Any(name) => *name == platform,
                 Accelerated(_) => false,
             });
