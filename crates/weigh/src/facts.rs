@@ -116,22 +116,13 @@ fn implied(environment: &EnvironmentPlan, key: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::{EnvironmentSpec, Outcome, Trial, TrialFailure};
+    use weigh_model::{Effort, EnvironmentSpec, GuestPlan, Outcome, Trial, TrialFailure};
 
     fn plan(environments: &[&str]) -> Plan {
-        let plan: Plan = serde_json::from_value(json!({
-            "format": 2, "name": "n", "tool_version": "0", "seed": 1, "environments": [], "baseline": environments[0],
-            "workloads": [], "effort": {"kind": "fixed", "blocks": 1}, "budget_s": null,
-            "guest": {"image": "host", "cpus": [], "memory_bytes": 1 << 30, "reuse": false, "working_directory": null},
-            "margin": 0.02, "allow_unequal": [], "digests": {},
-        }))
-        .unwrap();
-        let environment = |text: &&str| EnvironmentPlan {
-            name: (*text).into(),
-            spec: EnvironmentSpec::parse(text).unwrap(),
-            variables: BTreeMap::new(),
-        };
-        Plan { environments: environments.iter().map(environment).collect(), ..plan }
+        let environment = |text: &&str| EnvironmentPlan::from(EnvironmentSpec::parse(text).unwrap());
+        let environments = environments.iter().map(environment).collect();
+        let guest = GuestPlan { memory_bytes: Some(1 << 30), ..GuestPlan::default() };
+        Plan { guest, ..Plan::of("n", environments, Vec::new(), Effort::Fixed { blocks: 1 }) }
     }
 
     fn host() -> HostFacts {
@@ -157,20 +148,9 @@ mod tests {
         let failure =
             TrialFailure { kind: weigh_model::FailureKind::Check, reason: String::new(), log: None };
         Record::Trial(Trial {
-            sequence: 0,
-            block: 0,
-            attempt: 0,
-            workload: String::new(),
             environment: "native".into(),
-            host: String::new(),
-            instance: 0,
-            started: String::new(),
-            host_started_ns: 0,
-            host_ended_ns: 0,
             outcome: Outcome::Failed(failure),
-            observed: None,
-            clock: None,
-            slices: None,
+            ..Trial::default()
         })
     }
 

@@ -144,20 +144,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn host(cpus: &[u32], memory_bytes: u64) -> HostFacts {
-        HostFacts {
-            identity: String::new(),
-            kernel: String::new(),
-            architecture: String::new(),
-            operating_system: String::new(),
-            cpu_model: String::new(),
-            hypervisor: None,
-            cpus: cpus.to_vec(),
-            memory_bytes,
-            last_level_cache_bytes: None,
-            cgroups: String::new(),
-            boot: String::new(),
-            root: true,
-        }
+        HostFacts { cpus: cpus.to_vec(), memory_bytes, root: true, ..HostFacts::default() }
     }
 
     const MACHINE: Capabilities = Capabilities { sized_memory: true, ..Capabilities::CONTAINER };

@@ -412,11 +412,7 @@ mod tests {
         assert_eq!(silent[0].read(&mut end).unwrap(), 0);
         assert!(shared.connections().open.len() <= MOST_CONNECTIONS);
         drop(silent);
-        let until = Instant::now() + Duration::from_secs(10);
-        while !shared.connections().open.is_empty() {
-            assert!(Instant::now() < until, "connections are forgotten when they are closed");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        until("connections are forgotten when they are closed", || shared.connections().open.is_empty());
         shared.close(address);
     }
 

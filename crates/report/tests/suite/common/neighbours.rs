@@ -206,20 +206,12 @@ pub fn soak() -> Report {
     let plan = plan("soak", &ENVIRONMENTS, &all, Effort::Lasting { seconds: 86_400.0 });
     let trial = |block: u32, workload: &str, at: usize| {
         Record::Trial(Trial {
-            sequence: 0,
             block,
-            attempt: 0,
             workload: workload.into(),
             environment: ENVIRONMENTS[at].into(),
             host: "h".into(),
-            instance: 0,
-            started: String::new(),
             host_started_ns: u64::from(block * 900 + at as u32 * 100) * 1_000_000_000,
-            host_ended_ns: 0,
-            outcome: weigh_model::Outcome::Measured { iterations: Vec::new() },
-            observed: None,
-            clock: None,
-            slices: None,
+            ..Trial::default()
         })
     };
     let records: Vec<Record> = (0..QUARTERS)
