@@ -49,6 +49,12 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Makes a fleet that this version of weigh begins, in the present format.
+    pub fn new(id: impl Into<String>, machines: Vec<Machine>) -> Self {
+        let tool_version = env!("CARGO_PKG_VERSION").into();
+        Self { format: FLEET_FORMAT, tool_version, id: id.into(), machines }
+    }
+
     /// How many shares the blocks are divided into; 0 if every machine measures the whole plan.
     pub fn shares(&self) -> u32 {
         self.machines.iter().filter_map(|machine| machine.share).max().map_or(0, |last| last + 1)

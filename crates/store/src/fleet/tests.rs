@@ -7,12 +7,7 @@ use weigh_disk::simulation::{Faults, Machine as Disk};
 
 fn fleet(names: &[&str]) -> Fleet {
     let machines = machine_names(names.iter().copied()).into_iter();
-    Fleet {
-        format: FLEET_FORMAT,
-        tool_version: "1".into(),
-        id: "fleet-1".into(),
-        machines: machines.map(|name| Machine::new(name, "ssh:host=x".into())).collect(),
-    }
+    Fleet::new("fleet-1", machines.map(|name| Machine::new(name, "ssh:host=x".into())).collect())
 }
 
 fn created(parent: &Path) -> FleetDirectory {

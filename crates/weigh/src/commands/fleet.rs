@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use weigh_host::clock;
 use weigh_report::FleetRow;
-use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineState};
+use weigh_store::fleet::{Fleet, FleetDirectory, Machine, MachineState};
 
 /// Makes the plan, has every machine measure it, and shows the state of the machines.
 ///
@@ -20,12 +20,7 @@ use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine, MachineSt
 /// Bad input; a host that cannot be used; machines that are not done at the end.
 pub fn run(args: FleetArgs, command: Option<Vec<String>>) -> Result<(), Failure> {
     let FleetArgs { via, shard, watch, run } = args;
-    let mut fleet = Fleet {
-        format: FLEET_FORMAT,
-        tool_version: env!("CARGO_PKG_VERSION").into(),
-        id: format!("weighbridge-fleet-{}", run_id()),
-        machines: fleet::machines(&via)?,
-    };
+    let mut fleet = Fleet::new(format!("weighbridge-fleet-{}", run_id()), fleet::machines(&via)?);
     let engine = fleet::engine_of(&fleet)?;
     let request = request(run).recording(command);
     if request.common.dry_run {

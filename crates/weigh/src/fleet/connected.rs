@@ -349,7 +349,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use weigh_host::state::StateDirectory;
     use weigh_model::{Effort, Plan};
-    use weigh_store::fleet::{FLEET_FORMAT, Fleet, FleetDirectory, Machine};
+    use weigh_store::fleet::{Fleet, FleetDirectory, Machine};
 
     /// A machine that goes on is refused before it measures, not when all is measured.
     #[test]
@@ -359,7 +359,7 @@ mod tests {
         let named = |name: &str| Machine::new(name.into(), format!("ssh:host={name}"));
         let mut machines = ["a", "b", "c"].map(named).to_vec();
         shares::share_out(&plan, &mut machines).unwrap();
-        let fleet = Fleet { format: FLEET_FORMAT, tool_version: "1".into(), id: "fleet-1".into(), machines };
+        let fleet = Fleet::new("fleet-1", machines);
         let mut directory = FleetDirectory::create(&parent.path().join("f"), &plan, fleet).unwrap();
         let ledger = Ledger::create(&StateDirectory::at(parent.path().join("state")), "fleet-1").unwrap();
         let interrupt = AtomicBool::new(false);

@@ -242,12 +242,7 @@ mod tests {
             let error = named(&[text]).unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
-        let fleet = |texts: &[&str]| Fleet {
-            format: 1,
-            tool_version: String::new(),
-            id: String::new(),
-            machines: named(texts).unwrap(),
-        };
+        let fleet = |texts: &[&str]| Fleet::new("", named(texts).unwrap());
         assert!(engine_of(&fleet(&["ssh:host=a"])).is_ok());
         let error = engine_of(&fleet(&["ssh:host=a", "slurm:nodes=1"])).err().unwrap().to_string();
         assert!(error.contains("`ssh` and `slurm`"), "{error}");
@@ -276,12 +271,7 @@ mod tests {
             digests: embedded::digests(),
             ..Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 })
         };
-        let fleet = Fleet {
-            format: 1,
-            tool_version: env!("CARGO_PKG_VERSION").into(),
-            id: String::new(),
-            machines: Vec::new(),
-        };
+        let fleet = Fleet::new("", Vec::new());
         assert!(check_build(&plan, &fleet).is_ok());
         let older = Fleet { tool_version: "0.0.1".into(), ..fleet.clone() };
         assert!(check_build(&plan, &older).unwrap_err().to_string().contains("weigh 0.0.1 began"));
@@ -291,18 +281,11 @@ mod tests {
 
     #[test]
     fn a_machine_that_is_not_done_is_a_failure() {
-        let fleet = |states: &[MachineState]| Fleet {
-            format: 1,
-            tool_version: String::new(),
-            id: String::new(),
-            machines: states
-                .iter()
-                .map(|state| Machine {
-                    state: state.clone(),
-                    ..Machine::new("a".into(), "ssh:host=a".into())
-                })
-                .collect(),
+        let machine = |state: &MachineState| Machine {
+            state: state.clone(),
+            ..Machine::new("a".into(), "ssh:host=a".into())
         };
+        let fleet = |states: &[MachineState]| Fleet::new("", states.iter().map(machine).collect());
         let failed = || MachineState::Failed { reason: "away".into() };
         let waiting = || MachineState::Waiting { reason: None };
         let code = |states: &[MachineState], interrupted| {

@@ -141,7 +141,6 @@ mod tests {
     use super::*;
     use weigh_model::{Effort, Event, FinishReason, Timestamped};
     use weigh_store::RunDirectory;
-    use weigh_store::fleet::FLEET_FORMAT;
 
     fn plan(effort: Effort) -> Plan {
         Plan::of("work", Vec::new(), Vec::new(), effort)
@@ -156,8 +155,7 @@ mod tests {
         let plan = plan(Effort::Fixed { blocks: 10 });
         let mut machines = machines(names);
         share_out(&plan, &mut machines).unwrap();
-        let fleet = Fleet { format: FLEET_FORMAT, tool_version: "1".into(), id: "fleet-1".into(), machines };
-        FleetDirectory::create(&parent.join("f"), &plan, fleet).unwrap()
+        FleetDirectory::create(&parent.join("f"), &plan, Fleet::new("fleet-1", machines)).unwrap()
     }
 
     /// Makes a complete run of the share of a machine.

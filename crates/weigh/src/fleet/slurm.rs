@@ -507,12 +507,7 @@ mod tests {
             replaced_by: replaced_by.map(Into::into),
             ..Machine::new(name.into(), "slurm".into())
         };
-        let fleet = |machines: &[Machine]| Fleet {
-            format: 2,
-            tool_version: String::new(),
-            id: String::new(),
-            machines: machines.to_vec(),
-        };
+        let fleet = |machines: &[Machine]| Fleet::new("", machines.to_vec());
         let (a, next) = (machine("task-0", "a", None), machine("task-2", "", None));
         let failed_on = |node| machine("task-1", node, Some("task-2"));
         let all = fleet(&[a.clone(), failed_on("b"), next.clone()]);

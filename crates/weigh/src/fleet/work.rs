@@ -215,7 +215,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
     use weigh_model::{Effort, HostFacts, Plan, Timestamped};
-    use weigh_store::fleet::{FLEET_FORMAT, Fleet};
+    use weigh_store::fleet::Fleet;
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(String::from).collect()
@@ -273,12 +273,7 @@ mod tests {
     fn no_machine_fills_the_record_of_its_fleet() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("f");
-        let fleet = Fleet {
-            format: FLEET_FORMAT,
-            tool_version: "1".into(),
-            id: "fleet-1".into(),
-            machines: vec![Machine::new("a".into(), "ssh:host=a".into())],
-        };
+        let fleet = Fleet::new("fleet-1", vec![Machine::new("a".into(), "ssh:host=a".into())]);
         let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 });
         let mut directory = FleetDirectory::create(&path, &plan, fleet).unwrap();
         let interrupt = AtomicBool::new(false);
