@@ -20,6 +20,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Returns the hint about a wrong word: the nearest valid one, or else what `otherwise` says.
+pub fn did_you_mean(nearest: Option<&str>, otherwise: impl FnOnce() -> String) -> String {
+    nearest.map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
+}
+
 /// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use weigh_model::{harmless_lines, is_harmful, nearest};
+use weigh_model::{did_you_mean, harmless_lines, is_harmful, nearest};
 
 /// What an error means for the exit code (documented in `weigh --help`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,10 +141,8 @@ impl Failure {
 
     /// Adds a word of an option as the place, and the words that the option takes as the hint.
     pub fn at_word(self, option: &str, word: &str, known: &[&str]) -> Self {
-        let hint = match nearest(word, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("give one of {}", known.join(", ")),
-        };
+        let near = nearest(word, known.iter().copied());
+        let hint = did_you_mean(near, || format!("give one of {}", known.join(", ")));
         self.at(option, word, 0..word.len()).hint(hint)
     }
 

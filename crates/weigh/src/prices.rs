@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
-use weigh_model::{EnvironmentSpec, Plan};
+use weigh_model::{EnvironmentSpec, Plan, did_you_mean, nearest};
 use weigh_stats::PooledGroup;
 
 /// What has a price.
@@ -199,10 +199,8 @@ impl Prices {
         }
         let is_unknown = |price: &&Price| !price.name.is_empty() && !known.contains(&price.name.as_str());
         if let Some(unknown) = self.prices.iter().find(is_unknown).filter(|_| self.all_used) {
-            let hint = match weigh_model::nearest(&unknown.name, known.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("the {}s are {}", self.of.noun(), known.join(", ")),
-            };
+            let near = nearest(&unknown.name, known.iter().copied());
+            let hint = did_you_mean(near, || format!("the {}s are {}", self.of.noun(), known.join(", ")));
             let message = match self.of {
                 Priced::Kinds => format!("no machine here is of the kind `{}`", unknown.name),
                 Priced::Environments => format!("there is no environment `{}` here", unknown.name),

@@ -17,7 +17,7 @@ use crate::prices::Prices;
 use environments::{capabilities, environments};
 use weigh_model::{
     Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, SliceChoice,
-    WorkloadPlan, check_parity_word, parse_bytes, parse_cpu_list, parse_duration,
+    WorkloadPlan, check_parity_word, did_you_mean, parse_bytes, parse_cpu_list, parse_duration,
 };
 use weigh_platforms::loader::RemoteMachine;
 
@@ -280,13 +280,8 @@ fn allow_unequal(args: &MeasureArgs) -> Result<Vec<String>, Failure> {
     let mut words: Vec<String> = Vec::new();
     for word in &args.allow_unequal {
         check_parity_word(word).map_err(|nearest| {
-            let hint = match nearest {
-                Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => format!(
-                    "the keys are {}",
-                    join(PARITY_KEYS.iter().map(|(key, _)| key.trim_end_matches(':')))
-                ),
-            };
+            let keys = || join(PARITY_KEYS.iter().map(|(key, _)| key.trim_end_matches(':')));
+            let hint = did_you_mean(nearest, || format!("the keys are {}", keys()));
             Failure::input(format!("guests are not compared by `{word}`"))
                 .at("--allow-unequal", word, 0..word.len())
                 .hint(hint)

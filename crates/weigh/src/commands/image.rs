@@ -13,7 +13,7 @@ use weigh_images::debian::{BuildError, Recipe};
 use weigh_images::oci::{self, Layer, PullError, Reference, ReferenceError};
 use weigh_images::store::{CachedImage, Record, Store};
 use weigh_images::{ImageError, Progress, Root};
-use weigh_model::{ImageSpec, nearest};
+use weigh_model::{ImageSpec, did_you_mean, nearest};
 
 /// The number of digits of a digest that lists for people show.
 const SHOWN_DIGITS: usize = 12;
@@ -94,13 +94,9 @@ fn pull_failure(name: &str, error: PullError) -> Failure {
 }
 
 fn unknown(name: &str) -> Failure {
-    let hint = match nearest(name, ["debian"]) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => {
-            "`debian` is built, `oci:REF` is pulled; `--image` takes a directory or a tar archive as it is"
-                .into()
-        }
-    };
+    let hint = did_you_mean(nearest(name, ["debian"]), || {
+        "`debian` is built, `oci:REF` is pulled; `--image` takes a directory or a tar archive as it is".into()
+    });
     Failure::input(format!("there is no image `{name}` to build")).at("image", name, 0..name.len()).hint(hint)
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
-use weigh_model::harmless_lines;
+use weigh_model::{did_you_mean, harmless_lines};
 use weigh_report::ReportError;
 use weigh_report::study::StudyReport;
 use weigh_studies::{
@@ -252,10 +252,9 @@ fn chosen<'a>(library: &'a Library, names: &[String]) -> Result<(&'a Study, Vec<
 }
 
 fn unknown(error: &UnknownExperiment) -> Failure {
-    let hint = match &error.nearest {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "`weigh list studies` shows all; one of your own is given by --file".into(),
-    };
+    let hint = did_you_mean(error.nearest.as_deref(), || {
+        "`weigh list studies` shows all; one of your own is given by --file".into()
+    });
     Failure::input(error.to_string()).at("study", &error.name, 0..error.name.len()).hint(hint)
 }
 

@@ -20,7 +20,7 @@ pub use work::{Update, Work};
 use crate::embedded;
 use crate::error::{ExitKind, Failure};
 use std::path::Path;
-use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, nearest, parse_environment_list};
+use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, parse_environment_list};
 use weigh_store::fleet::{Fleet, Machine, machine_names};
 
 /// Runs a plan on many machines.
@@ -82,12 +82,7 @@ pub fn engine_of(fleet: &Fleet) -> Result<&'static dyn Engine, Failure> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let names = ENGINES.map(Engine::name);
-    let hint = match nearest(name, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the engines are {}", names.join(", ")),
-    };
-    Failure::input(format!("there is no engine `{name}`")).at("--via", name, 0..name.len()).hint(hint)
+    Failure::input(format!("there is no engine `{name}`")).at_word("--via", name, &ENGINES.map(Engine::name))
 }
 
 /// Returns the machines that `--via` names.

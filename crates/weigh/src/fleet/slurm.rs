@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
 use weigh_host::deadlines;
-use weigh_model::{EnvironmentSpec, SpecError, nearest};
+use weigh_model::{EnvironmentSpec, SpecError, did_you_mean, nearest};
 use weigh_store::fleet::{Fleet, Machine, MachineState};
 
 /// The script that a task runs.
@@ -57,10 +57,9 @@ impl Engine for Slurm {
         let known = || OPTIONS.into_iter().chain(["exclusive", "nodes"]);
         for (key, value) in &spec.keys {
             if !known().any(|known| known == key) {
-                let help = match nearest(key, known()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("its keys are {}", known().collect::<Vec<_>>().join(", ")),
-                };
+                let help = did_you_mean(nearest(key, known()), || {
+                    format!("its keys are {}", known().collect::<Vec<_>>().join(", "))
+                });
                 return Err(spec.key_error(key, format!("slurm has no key `{key}`"), help));
             }
             if value.starts_with('-') || value.chars().any(|c| c.is_control() || c.is_whitespace()) {

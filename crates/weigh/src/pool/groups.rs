@@ -2,7 +2,7 @@
 
 use crate::cli::By;
 use crate::error::Failure;
-use weigh_model::HostFacts;
+use weigh_model::{HostFacts, did_you_mean, nearest};
 
 /// The labels that the user gives to runs.
 pub struct Labels(Vec<Label>);
@@ -50,10 +50,9 @@ impl Labels {
         let Some(unused) = self.0.iter().find(|label| !is_used(label)) else { return Ok(()) };
         let known: Vec<&str> = runs.map(|[named, _]| named).collect();
         let failure = Failure::input(format!("no run here is named `{}`", unused.run));
-        let hint = match weigh_model::nearest(&unused.run, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "name it as it is among the runs, or with a final `*` for any ending".into(),
-        };
+        let hint = did_you_mean(nearest(&unused.run, known.iter().copied()), || {
+            "name it as it is among the runs, or with a final `*` for any ending".into()
+        });
         Err(failure.at("--label", &unused.text, 0..unused.run.len()).hint(hint))
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use toml::Spanned;
-use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, nearest};
+use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, did_you_mean, nearest};
 use weigh_workloads::{Fault, parse_toml};
 
 /// The default path of the file.
@@ -93,10 +93,8 @@ impl GateFile {
             if known.contains(key.get_ref()) {
                 continue;
             }
-            let hint = match nearest(key.get_ref(), known.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("what is measured: {}", listed(&known)),
-            };
+            let near = nearest(key.get_ref(), known.iter().map(String::as_str));
+            let hint = did_you_mean(near, || format!("what is measured: {}", listed(&known)));
             return Err(Failure::input(format!("the gate compares no metric `{}`", key.get_ref()))
                 .at(&self.name, &self.text, key.span())
                 .hint(hint));

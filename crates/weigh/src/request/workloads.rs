@@ -4,7 +4,7 @@ use crate::cli::{Size, TrialArgs, WorkArgs};
 use crate::error::Failure;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weigh_model::{HostFacts, WorkloadPlan, nearest, parse_duration};
+use weigh_model::{HostFacts, WorkloadPlan, did_you_mean, nearest, parse_duration};
 use weigh_workloads::{Library, ParamError, Workload, has_parameter, sweep};
 
 /// Loads the workload library: the built-in manifests, those of the user's directory, and these
@@ -176,14 +176,11 @@ impl Parameters {
         let workloads = || names.iter().filter_map(|name| library.get(name).ok());
         let known: Vec<&str> = workloads().flat_map(settable).collect();
         let start = lost.text.find(&lost.key).unwrap_or(0);
-        let hint = match nearest(&lost.key, known.iter().copied()) {
-            Some(nearest) => format!("did you mean `{nearest}`?"),
-            None if known.is_empty() && with_command => {
-                format!("write `{{{}}}` where its values belong in the command", lost.key)
-            }
-            None if known.is_empty() => "the workloads of this run have no parameters".into(),
-            None => format!("parameters of these workloads: {}", known.join(", ")),
-        };
+        let hint = did_you_mean(nearest(&lost.key, known.iter().copied()), || match known.as_slice() {
+            [] if with_command => format!("write `{{{}}}` where its values belong in the command", lost.key),
+            [] => "the workloads of this run have no parameters".into(),
+            known => format!("parameters of these workloads: {}", known.join(", ")),
+        });
         Err(Failure::input(format!("no workload of this run has a parameter `{}`", lost.key))
             .at("--param", &lost.text, start..start + lost.key.len())
             .hint(hint))
