@@ -4,12 +4,11 @@
 //! "no difference found" into "no difference".
 
 use crate::document::Tone;
-use crate::group::{distinct, grouped};
 use crate::quantity::{LARGEST_DETECTABLE, magnitude, plain_percent};
 use crate::results::{Group, Row, Table};
 use crate::text::join;
 use crate::{Report, charges, course, neighbours, rows};
-use weigh_model::Better;
+use weigh_model::{Better, distinct, grouped};
 use weigh_stats::{Flag, Verdict};
 
 /// The number of comparisons that a sentence names before it counts the rest.

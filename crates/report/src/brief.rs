@@ -8,7 +8,6 @@
 use crate::document::{
     Align, Audience, Block, Column, Document, Entry, Fit, Form, Item, ListKind, Piece, Row, Section, Table,
 };
-use crate::group::{distinct, grouped};
 use crate::results::{self, Group};
 use crate::rows::{two_digits, units};
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
@@ -16,6 +15,7 @@ use crate::troubles::{self, Advice, FailureLine};
 use crate::{
     Report, answer, costs, course, differences, duplicates, limits, neighbours, notes, plots, surface,
 };
+use weigh_model::{distinct, grouped};
 use weigh_stats::Verdict;
 
 /// The number of warnings that have a line before the rest is counted.

@@ -2,13 +2,12 @@
 
 use crate::Report;
 use crate::document::{Audience, Block, Entry, Section};
-use crate::group::{distinct, grouped};
 use crate::json::estimate;
 use crate::own::{self, OwnRow};
 use crate::quantity::Scale;
 use crate::text::shown_name;
 use serde_json::{Value, json};
-use weigh_model::{Better, MetricSpec, Unit};
+use weigh_model::{Better, MetricSpec, Unit, distinct, grouped};
 use weigh_stats::{Cell, Interval, Limit, OperationCost, not_priced, operation_costs};
 
 /// One table per workload and metric, and a list of the metrics that have no cost.

@@ -2,12 +2,12 @@
 
 use crate::Report;
 use crate::document::{Entry, Figure, PlotKind, Section};
-use crate::group::grouped;
 use crate::neighbours::value;
 use crate::own::{self, OwnRow};
 use crate::plots::{CoursePlot, CourseRow, Names, Plots};
 use crate::quantity::{Effect, Quantity, Scale, size};
 use crate::text::{join, shown_name};
+use weigh_model::grouped;
 use weigh_stats::{Change, Course};
 
 /// The number of changes that are described one by one.

@@ -3,7 +3,6 @@
 use crate::document::{
     Audience, Block, Document, Entry, Figure, Item, ListKind, PlotKind, Section, Table, Tone,
 };
-use crate::group::{distinct, grouped};
 use crate::json::{estimate, to_json};
 use crate::own::{self, OwnRow};
 use crate::quantity::{Effect, Scale};
@@ -12,7 +11,7 @@ use crate::text::{join, shown_name};
 use crate::{Format, Options, ReportError, render_document};
 use serde::Serialize;
 use serde_json::{Value, json};
-use weigh_model::{MetricSpec, WorkloadKey};
+use weigh_model::{MetricSpec, WorkloadKey, distinct, grouped};
 use weigh_stats::{Interval, Notice, Shift, rise};
 
 /// Version of the JSON. Changes: 1, first version.

@@ -29,7 +29,6 @@ mod duplicates;
 mod exchange;
 mod fleet;
 mod gate;
-mod group;
 mod history;
 mod html;
 mod json;

@@ -1,12 +1,11 @@
 //! What one more guest takes, in words, for resources measured at several numbers of guests.
 
 use crate::document::{Entry, Section};
-use crate::group::grouped;
 use crate::own::{self, OwnRow};
 use crate::quantity::{Quantity, Scale, plain_percent};
 use crate::results::assignments;
 use crate::{Report, costs};
-use weigh_model::WorkloadKey;
+use weigh_model::{WorkloadKey, grouped};
 use weigh_stats::{Interval, Limit};
 
 /// One GiB, bytes.

@@ -8,9 +8,9 @@
 
 use crate::Report;
 use crate::document::{Align, Column, Entry, Row, Table, Tone};
-use crate::group::distinct;
 use crate::quantity::{Quantity, coarse_percent, plain_percent};
 use crate::results::{self, Group};
+use weigh_model::distinct;
 use weigh_stats::{DegradationStep, Flag, Knee, Verdict};
 
 /// A matrix with environments as columns.

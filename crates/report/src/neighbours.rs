@@ -3,13 +3,12 @@
 
 use crate::Report;
 use crate::document::{Audience, Block, Entry, Figure, Piece, PlotKind, Section};
-use crate::group::{distinct, grouped};
 use crate::matrix::{Matrix, MatrixCell, MatrixRow};
 use crate::own::{self, OwnRow};
 use crate::plots::{IsolationPlot, Names, NeighbourPlot, Plots, Step, three};
 use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of};
 use crate::text::{join, shown_name};
-use weigh_model::{LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey};
+use weigh_model::{LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey, distinct, grouped};
 use weigh_stats::{
     Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
 };

@@ -4,12 +4,11 @@
 use crate::Report;
 use crate::design;
 use crate::differences::{Standing, differences, keys, misnamed};
-use crate::group::distinct;
 use crate::quantity::{magnitude, plain_percent};
 use crate::results::common_flags;
 use crate::rows::flag_word;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Better, HostFacts, NoiseLimits, VoidCause, VoidUnit, format_bytes};
+use weigh_model::{Better, HostFacts, NoiseLimits, VoidCause, VoidUnit, distinct, format_bytes};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Warning, WarningKind};
 
 /// The meaning of the column of the smallest effects.

@@ -2,11 +2,11 @@
 
 use crate::Document;
 use crate::document::{Audience, Block, Entry, Item, ListKind, Section};
-use crate::group::grouped;
 use crate::own::{self, OwnRow};
 use crate::quantity::{Quantity, plain_percent, size};
 use crate::spread::times;
 use crate::text::{join, shown_name};
+use weigh_model::grouped;
 use weigh_stats::{PlannedCell, PlannedParts, PlannedRun, RunCost, SpreadParts};
 
 /// The meaning of the columns of the first table.

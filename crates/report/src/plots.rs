@@ -7,7 +7,6 @@ pub(crate) mod sweeps;
 pub(crate) mod waterfall;
 
 use crate::document::Tone;
-use crate::group::{distinct, grouped};
 use crate::quantity::Scale;
 use crate::results::{Group, Row, Table};
 use crate::study::charts::Chart;
@@ -17,7 +16,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use sweeps::Sweep;
 use waterfall::Waterfall;
-use weigh_model::Unit;
+use weigh_model::{Unit, distinct, grouped};
 use weigh_stats::{ChargeSummary, Course, Interval, LatencySummary};
 
 /// Significant digits of a number in a plot: finer than the pixels of a screen.

@@ -4,10 +4,10 @@
 use crate::charges::{self, CpuTable};
 use crate::differences;
 use crate::document::Tone;
-use crate::group::{distinct, grouped};
 use crate::quantity::{Effect, Quantity, Scale};
 use crate::rows::table;
 use crate::{Report, notes};
+use weigh_model::{distinct, grouped};
 use weigh_stats::{Cell, Flag, Interval};
 
 /// The results of one workload.

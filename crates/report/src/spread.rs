@@ -4,11 +4,11 @@ use crate::Report;
 use crate::document::{
     Audience, Block, Column, Entry, Figure, Item, ListKind, PlotKind, Row, Section, Table,
 };
-use crate::group::grouped;
 use crate::own::{self, OwnRow};
 use crate::plots::{Names, Plots, SlicePlot, SliceRow, rounded};
 use crate::quantity::{Quantity, duration, size};
 use crate::text::shown_name;
+use weigh_model::grouped;
 use weigh_stats::{
     BetterInvestment, Cell, Interval, MOST_TIMES, SlicedCourse, SlicedUnit, SpreadParts, SpreadSummary,
     Verdict,

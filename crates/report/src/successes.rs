@@ -3,11 +3,10 @@
 
 use crate::Report;
 use crate::document::{Audience, Block, Entry, Form, Section, Table};
-use crate::group::{distinct, grouped};
 use crate::own::{self, OwnRow};
 use crate::quantity::{Scale, share_of};
 use crate::text::shown_name;
-use weigh_model::stamps;
+use weigh_model::{distinct, grouped, stamps};
 use weigh_stats::{Cell, Interval};
 
 /// Fewest starts for which a 95 % quantile is shown. With fewer it would be close to the slowest.

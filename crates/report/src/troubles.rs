@@ -1,7 +1,7 @@
 //! What went wrong and what is not equal: never hidden, and each reported once.
 
 use crate::Report;
-use crate::group::{distinct, grouped};
+use weigh_model::{distinct, grouped};
 use weigh_stats::{Failure, Notice};
 
 /// A failure. Blocks with the same failure share a line.

@@ -10,7 +10,7 @@ use crate::quantum::Rounding;
 use crate::samples::is_cost;
 use crate::warning::{Warning, WarningKind};
 use std::collections::BTreeMap;
-use weigh_model::Comparison;
+use weigh_model::{Comparison, grouped};
 
 /// A run: its comparisons and its own options.
 pub type ComparedRun<'a> = (&'a [Comparison], &'a Options);
@@ -73,18 +73,13 @@ struct Side {
 
 impl Side {
     fn new(runs: &[ComparedRun<'_>], warnings: &mut Vec<Warning>) -> Self {
-        let mut cells: Vec<(Key, Vec<Measured>)> = Vec::new();
+        let mut all = Vec::new();
         for (comparisons, options) in runs.iter().rev() {
             let (measured, of_run) = measure_ended(comparisons, options);
             warnings.extend(of_run);
-            for one in measured {
-                let key = key(&one.cell);
-                match cells.iter_mut().find(|(known, _)| *known == key) {
-                    Some((_, found)) => found.push(one),
-                    None => cells.push((key, vec![one])),
-                }
-            }
+            all.extend(measured);
         }
+        let mut cells = grouped(all, |one| key(&one.cell));
         // The runs were visited from last to first.
         cells.iter_mut().for_each(|(_, found)| found.reverse());
         Self { runs: runs.len(), cells }

@@ -9,10 +9,9 @@
 
 use crate::estimate::Estimate;
 use crate::interval::Interval;
-use crate::neighbours::distinct;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Comparison, MetricSpec, WorkloadKey};
+use weigh_model::{Comparison, MetricSpec, WorkloadKey, distinct};
 
 /// The cost of one more piece in one environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

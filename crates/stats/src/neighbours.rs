@@ -16,7 +16,7 @@ use crate::estimate::Estimate;
 use crate::interval::Interval;
 use crate::rank;
 use crate::samples::{Sample, pair};
-use weigh_model::{Comparison, NeighbourKind, Plan, Series, WorkloadKey, neighbours};
+use weigh_model::{Comparison, NeighbourKind, Plan, Series, WorkloadKey, distinct, neighbours};
 
 /// Facts about a run that its comparisons lack.
 #[derive(Debug, Clone, Copy, Default)]
@@ -117,17 +117,6 @@ impl<'a> Family<'a> {
         let fewest = values.into_iter().fold(f64::INFINITY, f64::min);
         (fewest >= 0.0 && fewest.is_finite()).then_some(fewest as u32)
     }
-}
-
-/// Returns each distinct item once, in order of first appearance.
-pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for one in all {
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found
 }
 
 fn series<'a>(comparison: &'a Comparison, environment: &str) -> Option<&'a Series> {

@@ -5,6 +5,7 @@ mod parse;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use weigh_model::distinct;
 
 pub(crate) use parse::{Placed, PlacedCondition, RESERVED, is_identifier, is_number, parse};
 
@@ -173,13 +174,7 @@ impl Check {
     /// The values that the check needs, without repetitions and in its order. `baseline` is the arm
     /// that overheads are relative to.
     pub fn terms(&self, baseline: &str) -> Vec<Term> {
-        let mut terms = Vec::new();
-        for term in self.conditions.iter().flat_map(|condition| condition.terms(baseline)) {
-            if !terms.contains(&term) {
-                terms.push(term);
-            }
-        }
-        terms
+        distinct(self.conditions.iter().flat_map(|condition| condition.terms(baseline)))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::study::{Arm, Claim, Experiment, Measure, Place, Study, View};
 use numbers::Row;
 use std::collections::BTreeSet;
 use std::path::Path;
-use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan};
+use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan, distinct};
 use weigh_report::Report;
 use weigh_report::study::ViewForm;
 use weigh_workloads::FileError;
@@ -212,12 +212,8 @@ fn canonical(name: &str) -> Option<EnvironmentSpec> {
 fn views(rows: &[Row<'_>], report: &Report) -> Vec<View> {
     let mut taken = BTreeSet::new();
     let mut views: Vec<View> = Vec::new();
-    let mut workloads: Vec<&str> = Vec::new();
-    for row in rows.iter().filter(|row| row.quantity.from.measurand().is_some()) {
-        if !workloads.contains(&row.workload) {
-            workloads.push(row.workload);
-        }
-    }
+    let measured = rows.iter().filter(|row| row.quantity.from.measurand().is_some());
+    let workloads = distinct(measured.map(|row| row.workload));
     let plan = report.plan.as_ref();
     // A start has no size.
     let sized = plan.and_then(|plan| plan.workloads.iter().find(|workload| workload.start.is_none()));

@@ -4,7 +4,7 @@ use crate::check::{Condition, Point, Relation, Term};
 use crate::study::{Claim, Experiment, Quantity};
 use crate::values::{Measured, Unavailable, is_same_point, number, statistic_of};
 use std::collections::BTreeSet;
-use weigh_model::Better;
+use weigh_model::{Better, distinct};
 use weigh_report::study::{CheckedRatio, ClaimGrade, ClaimReport, PublishedRatio};
 use weigh_stats::{Bound, FamilySize, Grade, Ratio};
 
@@ -62,13 +62,7 @@ fn conditions(experiment: &Experiment, claim: &Claim) -> Vec<Condition> {
 
 /// The ids of the arms that a claim compares, in the order of its check.
 fn arms(experiment: &Experiment, claim: &Claim) -> Vec<String> {
-    let mut arms = Vec::new();
-    for term in claim.check.terms(&experiment.baseline) {
-        if !arms.contains(&term.arm) {
-            arms.push(term.arm);
-        }
-    }
-    arms
+    distinct(claim.check.terms(&experiment.baseline).into_iter().map(|term| term.arm))
 }
 
 /// The ratios of a claim according to the printed numbers: those of which both sides are printed.

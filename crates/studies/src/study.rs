@@ -3,7 +3,7 @@
 use crate::check::Check;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::{Better, EnvironmentSpec};
+use weigh_model::{Better, EnvironmentSpec, distinct};
 use weigh_report::study::{Replacement, ViewForm};
 
 /// One paper or report, or a user's own comparison.
@@ -426,13 +426,7 @@ impl Experiment {
     /// The points at which a quantity has published values, in the order of the files; empty if it
     /// is not swept.
     pub fn published_points(&self, quantity: &str) -> Vec<&str> {
-        let mut points = Vec::new();
         let blocks = self.published.iter().filter(|block| block.quantity == quantity);
-        for point in blocks.filter_map(|block| block.at.as_deref()) {
-            if !points.contains(&point) {
-                points.push(point);
-            }
-        }
-        points
+        distinct(blocks.filter_map(|block| block.at.as_deref()))
     }
 }

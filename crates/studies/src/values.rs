@@ -2,7 +2,7 @@
 
 use crate::study::{Experiment, Measurand, Origin, Quantity, Statistic};
 use std::collections::BTreeMap;
-use weigh_model::{Better, Observation, Unit};
+use weigh_model::{Better, Observation, Unit, distinct};
 use weigh_report::Report;
 use weigh_stats::{Aspect, Cell, Failure, Interval, Ratio};
 
@@ -204,12 +204,7 @@ impl<'a> Measured<'a> {
             return Vec::new();
         };
         let cells = report.analysis.cells.iter().filter(|cell| is_of(cell, measurand));
-        let mut points: Vec<String> = Vec::new();
-        for point in cells.filter_map(|cell| cell.key.params.get(sweep)) {
-            if !points.contains(point) {
-                points.push(point.clone());
-            }
-        }
+        let mut points = distinct(cells.filter_map(|cell| cell.key.params.get(sweep).cloned()));
         points.sort_by(|a, b| number(a).total_cmp(&number(b)));
         points
     }

@@ -11,7 +11,7 @@ pub use read::Read;
 pub use samples::{from_samples, from_tool};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan};
+use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan, distinct};
 use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
     ComparedRun, Failure as Failed, Limit, Notice, Options, RunData, RunEstimates, RunFacts, analyse,
@@ -346,12 +346,7 @@ pub fn judged(judgement: Judgement, gate: Gate) -> Result<(), Failure> {
 pub fn title(plan: &Plan) -> String {
     let environments: Vec<&str> =
         plan.environments.iter().map(|environment| environment.name.as_str()).collect();
-    let mut workloads: Vec<String> = Vec::new();
-    for workload in plan.workloads.iter().map(|workload| shown_workload(plan, workload)) {
-        if !workloads.contains(&workload) {
-            workloads.push(workload);
-        }
-    }
+    let workloads = distinct(plan.workloads.iter().map(|workload| shown_workload(plan, workload)));
     format!("{} in {}", workloads.join(", "), environments.join(", "))
 }
 

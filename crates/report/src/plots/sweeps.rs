@@ -2,12 +2,11 @@
 
 use super::{Names, rounded, scale};
 use crate::document::{Entry, Piece};
-use crate::group::distinct;
 use crate::results::{Group, Table};
 use crate::text::shown_name;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{WorkloadKey, parse_bytes};
+use weigh_model::{WorkloadKey, distinct, parse_bytes};
 use weigh_stats::Cell;
 
 /// The most metrics of a workload that are drawn against a parameter, the judged ones first.

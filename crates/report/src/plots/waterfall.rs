@@ -2,12 +2,11 @@
 
 use super::{Names, rounded};
 use crate::document::Entry;
-use crate::group::distinct;
 use crate::quantity::{Scale, duration};
 use crate::results::{Group, Table};
 use crate::text::shown_name;
 use serde::Serialize;
-use weigh_model::{Unit, stamps};
+use weigh_model::{Unit, distinct, stamps};
 
 /// The stamps of a start in order, and what has happened when each is taken.
 const STAMPS: [(&str, &str); 4] = [

@@ -6,7 +6,6 @@ use crate::costs::{self, operations};
 use crate::document::{
     Align, Audience, BarScale, Block, Column, Entry, Figure, Fit, Piece, PlotKind, Row, Section, Table, Tone,
 };
-use crate::group::{distinct, grouped};
 use crate::json::estimate;
 use crate::plots::Plots;
 use crate::quantity::{Quantity, Scale};
@@ -14,7 +13,7 @@ use crate::results::reach;
 use crate::study::charts::{Chart, Mark, Series};
 use crate::text::shown_name;
 use serde_json::{Value, json};
-use weigh_model::Unit;
+use weigh_model::{Unit, distinct, grouped};
 use weigh_stats::{WorkCost, work_costs};
 
 /// The costs of a report; empty if it has no prices.

@@ -7,14 +7,13 @@ use crate::document::{
     Align, Audience, Bar, BarScale, Block, Cell, Column, Document, Entry, Figure, Fit, Form, Item, ListKind,
     Piece, PlotKind, Row, Section, SectionKind, Table, Tone,
 };
-use crate::group::{distinct, grouped};
 use crate::notes::RATES;
 use crate::plots::Plots;
 use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of, size};
 use crate::results::reach;
 use crate::run::warnings_of;
 use crate::text::{harmless, join, shown_name};
-use weigh_model::Better;
+use weigh_model::{Better, distinct, grouped};
 use weigh_stats::{GroupDifference, Interval, MachineEffect, PooledCell, Scope, Verdict};
 
 /// The most machines of a cell that have a row. If there are more, those with the smallest and the

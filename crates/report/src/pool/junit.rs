@@ -2,10 +2,10 @@
 //! that gets a verdict. Cases fail for the same reasons as those of a run.
 
 use super::{PooledReport, words};
-use crate::group::grouped;
 use crate::junit::{Case, Outcome, Suite, behind, name, write};
 use crate::quantity::Effect;
 use crate::{Gate, ReportError};
+use weigh_model::grouped;
 use weigh_stats::{GateOutcome, PooledCell, Verdict, gate_pooled};
 
 pub(super) fn render(report: &PooledReport, gate: Option<Gate>) -> Result<String, ReportError> {

@@ -2,11 +2,11 @@
 //! page knows how a figure looks.
 
 use crate::document::{PlotKind, Tone};
-use crate::group::grouped;
 use crate::study::words::{self, row_label};
 use crate::study::{ArmReport, ExperimentReport, MeasuredNumber, RowReport, StudyCell, ViewForm, ViewReport};
 use crate::text::shown_name;
 use serde::Serialize;
+use weigh_model::grouped;
 
 /// One figure.
 #[derive(Debug, Serialize)]

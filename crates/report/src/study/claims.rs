@@ -8,8 +8,8 @@ use super::{ClaimGrade, ClaimReport, ExperimentReport, StudyReport, notes};
 use crate::document::{
     Audience, Block, Column, Document, Entry, Fit, Item, ListKind, Row, Section, SectionKind, Table,
 };
-use crate::group::{distinct, grouped};
 use std::collections::BTreeSet;
+use weigh_model::{distinct, grouped};
 use weigh_stats::Grade;
 
 const WHAT_IT_SAYS: &str = "A grade is that of a check on ratios of what was measured on the machine that each section names, with the platforms of \

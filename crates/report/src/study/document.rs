@@ -12,7 +12,7 @@ use crate::document::{
     Audience, Block, Cell, Column, Document, Entry, Figure, Fit, Item, ListKind, Piece, Row, Section,
     SectionKind, Table, Tone,
 };
-use crate::group::grouped;
+use weigh_model::grouped;
 
 /// The width of the longest word of a grade.
 const GRADE: usize = "UNDECIDED".len();

@@ -4,7 +4,7 @@ use super::fresh;
 use crate::study::{Arm, Measurand, Origin, Published, PublishedValue, Quantity, Spread, Statistic};
 use crate::values::number;
 use std::collections::{BTreeMap, BTreeSet};
-use weigh_model::{Better, Plan, WorkloadKey};
+use weigh_model::{Better, Plan, WorkloadKey, distinct};
 use weigh_report::Report;
 use weigh_stats::{Cell, Limit};
 
@@ -248,16 +248,6 @@ fn rounded(value: f64, digits: i32) -> f64 {
         return value;
     }
     format!("{value:.*e}", digits.max(1) as usize - 1).parse().unwrap_or(value)
-}
-
-/// The items without repetitions, in their order.
-fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
-    items.fold(Vec::new(), |mut all, item| {
-        if !all.contains(&item) {
-            all.push(item);
-        }
-        all
-    })
 }
 
 #[cfg(test)]

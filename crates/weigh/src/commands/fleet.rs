@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use weigh_host::clock;
+use weigh_model::grouped;
 use weigh_report::FleetRow;
 use weigh_store::fleet::{Fleet, FleetDirectory, Machine, MachineState};
 
@@ -140,16 +141,15 @@ fn carry_out(
 
 /// Reports the runs that come from one machine.
 fn report_shared_machines(directory: &FleetDirectory) {
-    let mut known: Vec<(String, Vec<String>)> = Vec::new();
-    for (at, machine) in directory.fleet().machines.iter().enumerate() {
-        let Ok(Some(run)) = directory.run(at) else { continue };
-        let identity = &run.host().identity;
-        match known.iter_mut().find(|(known, _)| known == identity) {
-            Some((_, names)) => names.push(machine.name.clone()),
-            None => known.push((identity.clone(), vec![machine.name.clone()])),
+    let identified = directory.fleet().machines.iter().enumerate().filter_map(|(at, machine)| {
+        let run = directory.run(at).ok()??;
+        Some((machine.name.as_str(), run.host().identity.clone()))
+    });
+    for (_, machines) in grouped(identified, |(_, identity)| identity.clone()) {
+        let names: Vec<&str> = machines.into_iter().map(|(name, _)| name).collect();
+        if names.len() < 2 {
+            continue;
         }
-    }
-    for (_, names) in known.into_iter().filter(|(_, names)| names.len() > 1) {
         let listed = if names.len() > 4 {
             format!("{} and {} more", names[..3].join(", "), names.len() - 3)
         } else {

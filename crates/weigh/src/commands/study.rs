@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use weigh_host::clock;
-use weigh_model::{did_you_mean, harmless_lines};
+use weigh_model::{did_you_mean, distinct, grouped, harmless_lines};
 use weigh_report::ReportError;
 use weigh_report::study::StudyReport;
 use weigh_studies::{
@@ -341,7 +341,6 @@ fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> Experim
 /// cannot is given once, at the end.
 fn in_words(library: &Library, all: &[(&Study, ExperimentEntry)]) -> String {
     let mut lines = Vec::new();
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for study in library.studies() {
         lines.push(format!("{}: {} ({}; {})", study.name, study.title, study.authors, study.published));
         for (_, one) in all.iter().filter(|(of, _)| of.name == study.name) {
@@ -354,19 +353,17 @@ fn in_words(library: &Library, all: &[(&Study, ExperimentEntry)]) -> String {
                 format!("; not here: {}", without.join(", "))
             };
             lines.push(format!("    runs: {runs}{without}"));
-            for (arm, reason) in &one.without {
-                match reasons.iter_mut().find(|(known, _)| known == reason) {
-                    Some((_, arms)) if arms.contains(arm) => {}
-                    Some((_, arms)) => arms.push(arm.clone()),
-                    None => reasons.push((reason, vec![arm.clone()])),
-                }
-            }
         }
         lines.push(String::new());
     }
+    let without = distinct(all.iter().flat_map(|(_, one)| &one.without));
+    let reasons = grouped(without, |(_, reason)| *reason);
     if !reasons.is_empty() {
         lines.push("Not here:".into());
-        lines.extend(reasons.iter().map(|(reason, arms)| format!("  {}: {reason}", arms.join(", "))));
+    }
+    for (reason, arms) in reasons {
+        let arms: Vec<&str> = arms.iter().map(|(arm, _)| arm.as_str()).collect();
+        lines.push(format!("  {}: {reason}", arms.join(", ")));
     }
     // Titles come from users' files, which may contain anything.
     harmless_lines(lines.join("\n").trim_end())

@@ -1,7 +1,7 @@
 //! Makes reports of samples that were measured elsewhere.
 
 use crate::error::Failure;
-use weigh_model::Comparison;
+use weigh_model::{Comparison, distinct};
 use weigh_report::Report;
 use weigh_stats::{CellFlag, Flag, Notice, Options, analyse};
 use weigh_store::import::ToolSamples;
@@ -18,12 +18,8 @@ pub fn from_samples(
     comparisons: &[Comparison],
     baseline: Option<&str>,
 ) -> Result<Report, Failure> {
-    let mut names: Vec<&str> = Vec::new();
-    for series in comparisons.iter().flat_map(|comparison| &comparison.series) {
-        if !names.contains(&series.environment.as_str()) {
-            names.push(&series.environment);
-        }
-    }
+    let series = comparisons.iter().flat_map(|comparison| &comparison.series);
+    let names = distinct(series.map(|series| series.environment.as_str()));
     let baseline = baseline.unwrap_or(BASELINE);
     check_baseline(title, baseline, &names)?;
     Ok(Report::new(title, analyse(comparisons, &Options::new(baseline))))

@@ -1,7 +1,7 @@
-//! Grouping that keeps the order in which things first occur.
+//! Groups and distinct items, in the order in which they first occur.
 
-/// Groups items by key.
-pub(crate) fn grouped<T, K: PartialEq>(
+/// Groups items by key. Keys, and the items of each, are in the order in which they first occur.
+pub fn grouped<T, K: PartialEq>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> K,
 ) -> Vec<(K, Vec<T>)> {
@@ -16,8 +16,8 @@ pub(crate) fn grouped<T, K: PartialEq>(
     groups
 }
 
-/// Removes repeated items.
-pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+/// Returns each item once, in the order in which they first occur.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for item in items {
         if !seen.contains(&item) {
