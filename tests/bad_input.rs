@@ -172,16 +172,16 @@ mod fakes {
         }
         stage.host_is_as_before();
     }
-}
 
-#[test]
-fn a_factor_of_deadlines_has_a_form() {
-    let stage = Stage::with_fakes();
-    let run = |factor: &str| {
-        let mut command = stage.weigh();
-        command.args(["list", "platforms"]).env("WEIGH_DEADLINES", factor);
-        Said::of(factor, command.output().unwrap())
-    };
-    run("10x").ends_with(0);
-    run("fast").ends_saying(2, &["WEIGH_DEADLINES is `fast`", "as in 10x"]);
+    #[test]
+    fn a_factor_of_deadlines_has_a_form() {
+        let stage = Stage::with_fakes();
+        let run = |factor: &str| {
+            let mut command = stage.weigh();
+            command.args(["list", "platforms"]).env("WEIGH_DEADLINES", factor);
+            Said::of(factor, command.output().unwrap())
+        };
+        run("10x").ends_with(0);
+        run("fast").ends_saying(2, &["WEIGH_DEADLINES is `fast`", "as in 10x"]);
+    }
 }

@@ -59,14 +59,6 @@ fn energy_is_measured_or_refused_with_the_reason() {
     stage.host_is_as_before();
 }
 
-/// The counters are those of this host.
-#[test]
-fn the_energy_of_another_host_is_refused() {
-    let stage = Stage::with_fakes();
-    let run = "run noploop --on native;ssh:host=192.0.2.7 --energy --dry-run";
-    stage.refuses(run, &["`ssh:host=192.0.2.7` is on another", "run weigh with --energy there"]);
-}
-
 /// A dry run says what it would do and does nothing.
 #[test]
 fn a_dry_run_does_nothing() {
@@ -201,5 +193,13 @@ mod fakes {
         let cell = listed(&report, "cells").iter().find(|cell| cell["environment"] == control).unwrap();
         assert!(cell["verdict"].is_null() && cell["flags"].to_string().contains("CONTROL"), "{cell}");
         assert_eq!(report["comparisons"], 1);
+    }
+
+    /// The counters are those of this host.
+    #[test]
+    fn the_energy_of_another_host_is_refused() {
+        let stage = Stage::with_fakes();
+        let run = "run noploop --on native;ssh:host=192.0.2.7 --energy --dry-run";
+        stage.refuses(run, &["`ssh:host=192.0.2.7` is on another", "run weigh with --energy there"]);
     }
 }

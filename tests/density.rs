@@ -304,25 +304,6 @@ fn interrupted_crowds_leave_nothing() {
     stage.host_is_as_before();
 }
 
-/// The plan can be inspected, and run unchanged.
-#[test]
-fn a_dry_run_lists_the_neighbours() {
-    let stage = Stage::new();
-    let run = stage
-        .run("density --on native --guests 3 --neighbours cpu,http --shares weights --dry-run --size quick");
-    run.says(&[
-        "alone",
-        "spin{guests=3,neighbours=cpu,shares=weights}",
-        "beside 2 more guests, started for each trial, each again and again: weigh-kernels spin",
-        "each serves: weigh-kernels null-server",
-        "its weight is 10 times a neighbour's",
-        "expected time",
-    ]);
-    // There is no workload `u`.
-    stage.refuses("density u --on null --baseline null", &[]);
-    stage.host_is_as_before();
-}
-
 /// Runs of fakes change nothing on the host: these tests run beside others.
 mod fakes {
     use super::*;
@@ -417,6 +398,26 @@ mod fakes {
             "beside 2 more guests of runc, started for each trial",
             "beside 2 more guests of native, started for each trial",
         ]);
+        stage.host_is_as_before();
+    }
+
+    /// The plan can be inspected, and run unchanged.
+    #[test]
+    fn a_dry_run_lists_the_neighbours() {
+        let stage = Stage::with_fakes();
+        let run = stage.run(
+            "density --on native --guests 3 --neighbours cpu,http --shares weights --dry-run --size quick",
+        );
+        run.says(&[
+            "alone",
+            "spin{guests=3,neighbours=cpu,shares=weights}",
+            "beside 2 more guests, started for each trial, each again and again: weigh-kernels spin",
+            "each serves: weigh-kernels null-server",
+            "its weight is 10 times a neighbour's",
+            "expected time",
+        ]);
+        // There is no workload `u`.
+        stage.refuses("density u --on null --baseline null", &[]);
         stage.host_is_as_before();
     }
 }

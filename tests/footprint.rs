@@ -163,13 +163,18 @@ fn more_machines_than_the_host_holds_are_not_started() {
     stage.host_is_as_before();
 }
 
-/// Invalid numbers of guests are refused before anything is done.
-#[test]
-fn numbers_that_cannot_be_are_refused() {
-    let stage = Stage::new();
-    for (numbers, said) in [("0", "0 is not in"), ("2,2", "twice"), ("many", "many")] {
-        stage.refuses(&format!("footprint --on null --guests {numbers}"), &[said]);
+/// Runs of fakes change nothing on the host: these tests run beside others.
+mod fakes {
+    use super::*;
+
+    /// Invalid numbers of guests are refused before anything is done.
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let stage = Stage::with_fakes();
+        for (numbers, said) in [("0", "0 is not in"), ("2,2", "twice"), ("many", "many")] {
+            stage.refuses(&format!("footprint --on null --guests {numbers}"), &[said]);
+        }
+        assert!(!stage.here().join("weigh-runs").exists());
+        stage.host_is_as_before();
     }
-    assert!(!stage.here().join("weigh-runs").exists());
-    stage.host_is_as_before();
 }

@@ -231,36 +231,6 @@ fn evil_study() -> String {
     texts.iter().fold(STUDY.to_string(), |study, text| study.replace(&format!("\"{text}\""), &evil))
 }
 
-/// The state of a study names the runs of its experiments. A name that leads elsewhere is refused.
-#[test]
-fn a_study_shows_no_run_of_another_directory() {
-    let stage = Stage::with_fakes();
-    run_fakes(&stage, "private", 2);
-    let private = stage.here().join("private").display().to_string();
-    std::fs::create_dir(stage.here().join("s")).unwrap();
-    std::os::unix::fs::symlink(&private, stage.here().join("s/link")).unwrap();
-    for run in [private.as_str(), "../private", "link", "."] {
-        let state = serde_json::json!({
-            "format": 1, "tool_version": "1", "study": STUDY, "size": "quick", "options": [], "arms": {}, "on": [],
-            "experiments": [{"name": "one", "run": run, "done": true}],
-        });
-        stage.write("s/study.json", state.to_string());
-        for command in ["show s", "resume s"] {
-            let said = stage.run(command).ends_saying(2, &["study.json", run]);
-            assert!(!said.all().contains("median"), "{run}: {}", said.all());
-        }
-    }
-    stage.write("s/study.json", "{}");
-    std::fs::File::options()
-        .append(true)
-        .open(stage.here().join("s/study.json"))
-        .unwrap()
-        .set_len(40 << 30)
-        .unwrap();
-    stage.run("show s").ends_with(1).says(&["study.json", "MiB"]);
-    stage.host_is_as_before();
-}
-
 /// The commands that read the directory `bad`.
 const READERS: [&str; 4] = ["show bad", "compare bad good", "compare good bad", "resume bad"];
 
@@ -470,6 +440,37 @@ mod fakes {
             }
             mode(&path, back);
         }
+        stage.host_is_as_before();
+    }
+
+    /// The state of a study names the runs of its experiments. A name that leads elsewhere is
+    /// refused.
+    #[test]
+    fn a_study_shows_no_run_of_another_directory() {
+        let stage = Stage::with_fakes();
+        run_fakes(&stage, "private", 2);
+        let private = stage.here().join("private").display().to_string();
+        std::fs::create_dir(stage.here().join("s")).unwrap();
+        std::os::unix::fs::symlink(&private, stage.here().join("s/link")).unwrap();
+        for run in [private.as_str(), "../private", "link", "."] {
+            let state = serde_json::json!({
+                "format": 1, "tool_version": "1", "study": STUDY, "size": "quick", "options": [], "arms": {}, "on": [],
+                "experiments": [{"name": "one", "run": run, "done": true}],
+            });
+            stage.write("s/study.json", state.to_string());
+            for command in ["show s", "resume s"] {
+                let said = stage.run(command).ends_saying(2, &["study.json", run]);
+                assert!(!said.all().contains("median"), "{run}: {}", said.all());
+            }
+        }
+        stage.write("s/study.json", "{}");
+        std::fs::File::options()
+            .append(true)
+            .open(stage.here().join("s/study.json"))
+            .unwrap()
+            .set_len(40 << 30)
+            .unwrap();
+        stage.run("show s").ends_with(1).says(&["study.json", "MiB"]);
         stage.host_is_as_before();
     }
 }
