@@ -49,8 +49,7 @@ pub fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let budget = budget(args)?;
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
-    let logs = directory.join("logs");
-    let session = HostSession::open(&format!("selftest in {}", directory.display()), Some(logs))?;
+    let session = session(&directory)?;
     if let Subject::Native { cpus } = &design.subject {
         stay_off(cpus, &facts);
     }
@@ -109,10 +108,15 @@ pub(super) fn budget(args: &SelftestArgs) -> Result<Option<Duration>, Failure> {
     budget.map_err(|error| Failure::of_size("--budget", &error))
 }
 
+/// Opens a session of this host for the selftest in a directory.
+pub(super) fn session(directory: &Path) -> Result<HostSession, Failure> {
+    HostSession::open(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))
+}
+
 /// Writes a judgement, and returns its JSON.
 pub(super) fn write(file: &Path, judgement: &impl Serialize) -> Result<String, Failure> {
-    let json = serde_json::to_string_pretty(judgement).expect("a judgement has only strings as keys");
-    output::write(file, format!("{json}\n"))?;
+    let json = ui::json(judgement);
+    output::write(file, &json)?;
     Ok(json)
 }
 

@@ -2,10 +2,10 @@
 //! than native.
 
 use super::run::{catch_signals, stay_off};
-use super::selftest::{directory, forms, print_judgement, write};
+use super::selftest::{directory, forms, print_judgement, session, write};
 use crate::cli::SelftestArgs;
 use crate::error::Failure;
-use crate::host::{HostSession, HostView, LocalHost};
+use crate::host::{HostView, LocalHost};
 use crate::selftest::conduct::{SelftestRunner, analyse_as_run};
 use crate::selftest::platforms::{BLOCKS, Design, LONG_BLOCKS, OTHERS, Target, document, judge};
 use crate::{embedded, request, ui};
@@ -35,8 +35,7 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     };
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
-    let session =
-        HostSession::open(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))?;
+    let session = session(&directory)?;
     stay_off(&design.cpus, facts);
     let mut progress = ui::Steps::new("platform");
     let conducted = SelftestRunner {

@@ -1,17 +1,17 @@
 //! `weigh selftest --tools`: tests whether the built-in kernels agree with the canonical tools.
 
 use super::run::{catch_signals, stay_off};
-use super::selftest::{directory, print_judgement, write};
+use super::selftest::{directory, print_judgement, session, write};
 use crate::cli::{SelftestArgs, SelftestFormat};
-use crate::error::{ExitKind, Failure, file_failure};
-use crate::host::HostSession;
+use crate::error::{ExitKind, Failure};
+use crate::selftest::conduct::{SelftestRunner, analyse_as_run};
 use crate::selftest::tools::{BLOCKS, Outcome, PAIRS, Pair, document};
 use crate::{embedded, request, ui};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use weigh_model::{FinishReason, HostFacts};
+use std::sync::atomic::Ordering;
+use weigh_model::{FinishReason, HostFacts, Plan};
 use weigh_observe::Observer;
-use weigh_platforms::Host;
+use weigh_runner::RunOptions;
 use weigh_store::RunDirectory;
 
 /// Compares every pair and shows the results.
@@ -24,17 +24,24 @@ pub fn run(args: &SelftestArgs, facts: &HostFacts) -> Result<(), Failure> {
     let blocks = args.blocks.unwrap_or(BLOCKS);
     let directory = directory(args.out.as_deref())?;
     let interrupt = catch_signals()?;
-    let session =
-        HostSession::open(&format!("selftest in {}", directory.display()), Some(directory.join("logs")))?;
+    let session = session(&directory)?;
     // The programs get one CPU, which leaves the others to weigh.
     let cpus: Vec<u32> = facts.cpus.last().copied().into_iter().collect();
     stay_off(&cpus, facts);
-    let conduct = Conduct { facts, cpus: &cpus, blocks, seed, directory: &directory, interrupt: &interrupt };
+    let runner = SelftestRunner {
+        host: &session.host,
+        facts,
+        directory: &directory,
+        interrupt: &interrupt,
+        budget: None,
+        analyse: analyse_as_run,
+    };
+    let plan = |pair: &Pair| pair.plan(facts, &cpus, blocks, seed, &embedded::digests());
     let mut progress = ui::Steps::new("pair");
     let mut outcomes = Vec::new();
     let mut compared = Ok(());
     for (done, pair) in (1..).zip(&pairs) {
-        match conduct.compare(pair, &session.host) {
+        match plan(pair).and_then(|plan| compare(&runner, done, pair, &plan)) {
             Ok(Some(outcome)) => outcomes.push(outcome),
             Ok(None) => break,
             Err(error) => {
@@ -63,51 +70,20 @@ fn chosen(names: &[String]) -> Result<Vec<Pair>, Failure> {
     Ok(PAIRS.iter().filter(is_chosen).copied().collect())
 }
 
-/// The settings of the comparison.
-struct Conduct<'a> {
-    facts: &'a HostFacts,
-    cpus: &'a [u32],
-    blocks: u32,
-    seed: u64,
-    directory: &'a Path,
-    interrupt: &'a AtomicBool,
-}
-
-impl Conduct<'_> {
-    /// Compares one pair; returns none if it was interrupted.
-    fn compare(&self, pair: &Pair, host: &Host) -> Result<Option<Outcome>, Failure> {
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let plan = pair.plan(self.facts, self.cpus, self.blocks, self.seed, &embedded::digests())?;
-        let mut store = RunDirectory::create_at(&self.directory.join(pair.name), &plan, self.facts)?;
-        // The directory is within the scratch directory of all pairs, which is in the ledger.
-        let work = host.work.join(pair.name);
-        std::fs::create_dir(&work).map_err(|error| file_failure("make the directory", &work, error))?;
-        let host = Host {
-            ledger: host.ledger.clone(),
-            hierarchy: host.hierarchy.clone(),
-            work,
-            logs: host.logs.clone(),
-            run: format!("{}-{}", host.run, pair.name),
-            programs: host.programs.clone(),
-            is_root: host.is_root,
-        };
-        let finish = weigh_runner::run(weigh_runner::Run {
-            plan: &plan,
-            host: &host,
-            host_facts: self.facts,
-            store: &mut store,
-            sensors: &mut Observer::new(),
-            interrupt: self.interrupt,
-            emit: &mut |_| {},
-            options: weigh_runner::RunOptions::default(),
-        })?;
-        if finish.reason == FinishReason::Interrupted {
-            return Ok(None);
-        }
-        Ok(Some(pair.read(&plan, &store.records()?.records)))
+/// Compares the pair with this number; returns none if it was interrupted.
+fn compare(
+    runner: &SelftestRunner<'_>,
+    number: u32,
+    pair: &Pair,
+    plan: &Plan,
+) -> Result<Option<Outcome>, Failure> {
+    if runner.interrupt.load(Ordering::Relaxed) {
+        return Ok(None);
     }
+    let mut store = RunDirectory::create_at(&runner.directory.join(pair.name), plan, runner.facts)?;
+    let (name, options) = (format!("{number:03}-{}", pair.name), RunOptions::default());
+    let (finish, records) = runner.run(plan, &mut store, &name, &mut Observer::new(), options)?;
+    Ok((finish != FinishReason::Interrupted).then(|| pair.read(plan, &records)))
 }
 
 fn say(outcomes: &[Outcome], blocks: u32, format: SelftestFormat, directory: &Path) -> Result<(), Failure> {

@@ -114,12 +114,8 @@ impl SelftestRunner<'_> {
         let mut backoff = VoidingBackoff::default();
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         for comparison in &comparisons {
-            if self.interrupt.load(Ordering::Relaxed) {
-                conducted.cut_short = Some("interrupted");
-                break;
-            }
-            if self.budget.is_some_and(|budget| started.elapsed() + longest > budget) {
-                conducted.cut_short = Some("the budget is used up");
+            if let Some(why) = self.cut_short(started, longest) {
+                conducted.cut_short = Some(why);
                 break;
             }
             if comparison.form == Form::Slices && conducted.refusals >= MOST_REFUSALS {
@@ -131,6 +127,15 @@ impl SelftestRunner<'_> {
             progress(comparison.number, of);
         }
         Ok(conducted)
+    }
+
+    /// Why nothing further is measured, if so. `longest` is the longest time that anything took.
+    pub(super) fn cut_short(&self, started: Instant, longest: Duration) -> Option<&'static str> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Some("interrupted");
+        }
+        let is_used_up = self.budget.is_some_and(|budget| started.elapsed() + longest > budget);
+        is_used_up.then_some("the budget is used up")
     }
 
     fn compare(

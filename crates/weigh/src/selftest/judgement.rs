@@ -136,11 +136,7 @@ pub enum Verdict {
 /// Judges the results.
 pub fn judge(design: &Design, conducted: SelftestResults) -> Judgement {
     let measured = &conducted.measured;
-    let (slices_us, unsliced) = match conducted.sliced {
-        None => (None, None),
-        Some(Ok(us)) => (Some(us), None),
-        Some(Err(reason)) => (None, Some(reason)),
-    };
+    let (slices_us, unsliced) = length_or_reason(conducted.sliced);
     let could = |form: Form| unsliced.is_none() || form == Form::Whole;
     let forms: Vec<FormJudgement> =
         design.forms.iter().filter(|form| could(**form)).map(|form| of_form(*form, measured)).collect();
@@ -171,6 +167,15 @@ pub fn judge(design: &Design, conducted: SelftestResults) -> Judgement {
     }
 }
 
+/// The length of the slices, microseconds, and the reason why nothing was sliced.
+pub(super) fn length_or_reason(sliced: Option<Result<u32, String>>) -> (Option<u32>, Option<String>) {
+    match sliced {
+        None => (None, None),
+        Some(Ok(us)) => (Some(us), None),
+        Some(Err(reason)) => (None, Some(reason)),
+    }
+}
+
 fn of_form(form: Form, measured: &[Measured]) -> FormJudgement {
     let all: Vec<&Measured> = measured.iter().filter(|m| m.form == form).collect();
     let with = |effect: f64| all.iter().copied().filter(|m| m.injected == effect).collect::<Vec<_>>();
@@ -190,9 +195,9 @@ fn of_form(form: Form, measured: &[Measured]) -> FormJudgement {
         control: false_positives(controls().map(|control| !holds(control.found, 0.0)), chances),
         effects: EFFECTS.iter().map(of_effect).collect(),
         coverage: coverage(&all),
-        label: mean_effect(without.iter().map(|m| m.found)),
-        control_effect: mean_effect(controls().map(|control| control.found)),
-        bias: mean_effect(all.iter().filter(|m| m.injected > 0.0).map(|m| beyond(m.found, m.injected))),
+        label: mean_of_means(without.iter().map(|m| m.found)),
+        control_effect: mean_of_means(controls().map(|control| control.found)),
+        bias: mean_of_means(all.iter().filter(|m| m.injected > 0.0).map(|m| beyond(m.found, m.injected))),
         smallest_detectable: smallest.get(smallest.len() / 2).copied(),
     }
 }
@@ -247,7 +252,8 @@ fn is_covered(measured: &Measured) -> bool {
     holds(measured.found, measured.injected)
 }
 
-fn holds(found: Interval, effect: f64) -> bool {
+/// Whether an interval holds an effect.
+pub(super) fn holds(found: Interval, effect: f64) -> bool {
     (found.low..=found.high).contains(&effect)
 }
 
@@ -308,11 +314,15 @@ fn beyond(found: Interval, effect: f64) -> Interval {
     found.map(|found| (1.0 + found) / (1.0 + effect) - 1.0)
 }
 
-/// Returns the mean of the comparisons' means. Its interval treats each comparison as one
+/// Returns the mean of the comparisons' means. Its 99.9 % interval treats each comparison as one
 /// observation.
-fn mean_effect(found: impl Iterator<Item = Interval>) -> Option<Interval> {
-    let means: Vec<f64> = found.map(|found| found.estimate.ln_1p()).collect();
-    let (mean, half) = weigh_stats::mean_within(&means, 0.999)?;
+fn mean_of_means(found: impl Iterator<Item = Interval>) -> Option<Interval> {
+    mean_effect(&found.map(|found| found.estimate.ln_1p()).collect::<Vec<f64>>(), 0.999)
+}
+
+/// Returns the mean of log ratios as an effect, with its interval; none for fewer than two.
+pub(super) fn mean_effect(log_ratios: &[f64], confidence: f64) -> Option<Interval> {
+    let (mean, half) = weigh_stats::mean_within(log_ratios, confidence)?;
     Some(Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1))
 }
 

@@ -8,11 +8,10 @@
 
 use super::conduct::{Measured, SelftestRunner, read, slicing};
 use super::design::{Comparison, Form, spin, spinning};
-use super::judgement::is_found;
+use super::judgement::{holds, is_found, length_or_reason, mean_effect};
 use crate::error::{ExitKind, Failure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weigh_model::{
     Effort, EnvironmentSpec, FinishReason, GuestPlan, HostFacts, ImageSpec, Plan, Record, SliceChoice,
@@ -21,7 +20,7 @@ use weigh_observe::Sensors;
 use weigh_report::Document;
 use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
 use weigh_runner::RunOptions;
-use weigh_stats::{Interval, Options, analyse, collect, mean_within};
+use weigh_stats::{Interval, Options, analyse, collect};
 use weigh_store::RunDirectory;
 
 /// The injected effect, a fraction.
@@ -130,11 +129,8 @@ impl SelftestRunner<'_> {
         let mut done = Vec::new();
         let (started, mut longest) = (Instant::now(), Duration::ZERO);
         for (number, target) in (1..).zip(&design.targets) {
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Ok((done, Some("interrupted")));
-            }
-            if self.budget.is_some_and(|budget| started.elapsed() + longest > budget) {
-                return Ok((done, Some("the budget is used up")));
+            if let Some(why) = self.cut_short(started, longest) {
+                return Ok((done, Some(why)));
             }
             let began = Instant::now();
             let Some(of) = self.of_platform(design, number, target, sensors)? else {
@@ -283,11 +279,7 @@ pub fn judge(
 
 fn judge_platform(of: PlatformResults, confidence: f64) -> PlatformJudgement {
     let PlatformResults { platform, measured, sliced, failed } = of;
-    let (slices_us, unsliced) = match sliced {
-        None => (None, None),
-        Some(Ok(us)) => (Some(us), None),
-        Some(Err(reason)) => (None, Some(reason)),
-    };
+    let (slices_us, unsliced) = length_or_reason(sliced);
     let comparisons: Vec<Judged> = measured.into_iter().map(|m| judge_comparison(m, confidence)).collect();
     let finds = |judged: &Judged| judged.measured.injected > 0.0 && judged.differs;
     let verdict = match comparisons.as_slice() {
@@ -301,9 +293,9 @@ fn judge_platform(of: PlatformResults, confidence: f64) -> PlatformJudgement {
 
 fn judge_comparison(measured: Measured, confidence: f64) -> Judged {
     // With fewer than two pairs there is no interval, and so no comparison.
-    let (mean, half) = mean_within(&measured.log_ratios, confidence).unwrap_or((0.0, f64::INFINITY));
-    let bounds = Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1);
-    let holds = (bounds.low..=bounds.high).contains(&measured.injected);
+    let unbounded = Interval { estimate: 0.0, low: -1.0, high: f64::INFINITY };
+    let bounds = mean_effect(&measured.log_ratios, confidence).unwrap_or(unbounded);
+    let holds = holds(bounds, measured.injected);
     let differs = is_found(&measured);
     Judged { measured, bounds, holds, differs }
 }
@@ -440,14 +432,14 @@ mod tests {
     fn measured(form: Form, injected: f64, found: f64, spread: f64) -> Measured {
         let log_ratios: Vec<f64> =
             (0..10).map(|block| found.ln_1p() + spread * (f64::from(block) - 4.5) / 4.5).collect();
-        let (mean, half) = mean_within(&log_ratios, 0.95).unwrap();
+        let found = mean_effect(&log_ratios, 0.95).unwrap();
         Measured {
             comparison: 1,
             form,
             injected,
             pairs: 10,
-            p: if half > mean.abs() { 0.5 } else { 0.001 },
-            found: Interval { estimate: mean, low: mean - half, high: mean + half }.map(f64::exp_m1),
+            p: if holds(found, 0.0) { 0.5 } else { 0.001 },
+            found,
             smallest_detectable: spread,
             log_ratios,
             control: None,
