@@ -21,10 +21,10 @@ use weigh_model::{
 };
 use weigh_platforms::loader::RemoteMachine;
 
-pub use environments::{make_explicit, with_control};
+pub use environments::{make_explicit, with_control, with_label};
 pub use file::{check_host, read_plan};
 pub use gate_file::{FILE as GATE_FILE, GateFile};
-pub use workloads::{first_repeated, library, workloads};
+pub use workloads::{first_repeated, library, measure_cold, workloads};
 
 /// Blocks of a quick run (method specification, "Effort").
 const QUICK_BLOCKS: u32 = 6;

@@ -129,9 +129,5 @@ fn labelled(old: String, new: String) -> Result<(String, String), Failure> {
     if one != other {
         return Ok((old, new));
     }
-    let label = |text: String, label: &str| {
-        let joint = if text.contains(':') { ',' } else { ':' };
-        format!("{text}{joint}label={label}")
-    };
-    Ok((label(old, "old"), label(new, "new")))
+    Ok((request::with_label(&old, "old"), request::with_label(&new, "new")))
 }

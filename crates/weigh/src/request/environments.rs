@@ -70,10 +70,8 @@ pub fn environments(
             baseline_name.clone_from(&name);
         }
         if plans.iter().any(|plan| plan.name == name) {
-            return Err(Failure::input(format!("the environment `{name}` is given twice")).hint(format!(
-                "label one of them to measure it twice: `{name}{}label=again`",
-                if name.contains(':') { ',' } else { ':' }
-            )));
+            return Err(Failure::input(format!("the environment `{name}` is given twice"))
+                .hint(format!("label one of them to measure it twice: `{}`", with_label(&name, "again"))));
         }
         plans.push(EnvironmentPlan { name, spec: explicit, variables: Default::default() });
     }
@@ -102,8 +100,7 @@ pub fn with_control(mut plan: Plan) -> Result<Plan, Failure> {
     let baseline = plan.environments.iter().find(|environment| environment.name == plan.baseline);
     let Some(baseline) = baseline.cloned() else { return Ok(plan) };
     let spec = baseline.spec.with("label", CONTROL_LABEL);
-    let joint = if baseline.name.contains(':') { ',' } else { ':' };
-    let name = format!("{}{joint}label={CONTROL_LABEL}", baseline.name);
+    let name = with_label(&baseline.name, CONTROL_LABEL);
     if plan.environments.iter().any(|environment| environment.name == name) {
         return Err(Failure::input(format!("the environment `{name}` is the control"))
             .hint("give it another label, or leave --control out"));
@@ -111,6 +108,12 @@ pub fn with_control(mut plan: Plan) -> Result<Plan, Failure> {
     plan.control = Some(name.clone());
     plan.environments.push(EnvironmentPlan { name, spec, ..baseline });
     Ok(plan)
+}
+
+/// Adds a label to the text of an environment.
+pub fn with_label(environment: &str, label: &str) -> String {
+    let joint = if environment.contains(':') { ',' } else { ':' };
+    format!("{environment}{joint}label={label}")
 }
 
 /// Returns the name and the explicit form of an environment. Returns none, after a note, if it has

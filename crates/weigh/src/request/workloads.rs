@@ -101,15 +101,19 @@ fn apply_options(plan: &mut WorkloadPlan, work: &WorkArgs, trial: &TrialArgs) ->
         }
     }
     if plan.warmup == 0 {
-        // Cold runs have metrics of their own, so that nobody compares them with warm ones (method
-        // specification, "Warm-up").
-        for metric in &mut plan.metrics {
-            metric.spec.name = format!("{}_cold", metric.spec.name);
-        }
-        // In slices, all runs but the first are warm.
-        plan.sliced = None;
+        measure_cold(plan);
     }
     Ok(())
+}
+
+/// Names the metrics of cold runs, which have names of their own so that nobody compares them with
+/// warm ones (method specification, "Warm-up").
+pub fn measure_cold(plan: &mut WorkloadPlan) {
+    for metric in &mut plan.metrics {
+        metric.spec.name = format!("{}_cold", metric.spec.name);
+    }
+    // In slices, all runs but the first are warm.
+    plan.sliced = None;
 }
 
 /// Returns the first item that equals an earlier one.

@@ -1,7 +1,7 @@
 //! The comparisons of a selftest: their plans and their order.
 
 use crate::error::{ExitKind, Failure};
-use crate::request::with_control;
+use crate::request::{measure_cold, with_control};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
@@ -201,10 +201,7 @@ pub fn spin(facts: &HostFacts, form: Form) -> Result<WorkloadPlan, Failure> {
     let mut plan = plans.into_iter().next().ok_or_else(missing)?;
     plan.warmup = 0;
     if form == Form::Whole {
-        plan.sliced = None;
-        for metric in &mut plan.metrics {
-            metric.spec.name = format!("{}_cold", metric.spec.name);
-        }
+        measure_cold(&mut plan);
     }
     Ok(plan)
 }
