@@ -62,7 +62,7 @@ pub(crate) struct Place {
     pub(crate) block: u32,
     pub(crate) attempt: u32,
     pub(crate) workload: usize,
-    environment: usize,
+    pub(crate) environment: usize,
     pub(crate) padding_bytes: usize,
     pub(crate) seed: u64,
 }
@@ -201,14 +201,8 @@ impl Runner<'_> {
     }
 
     pub(crate) fn void_interrupted(&mut self, place: Place) -> Result<(), RunnerError> {
-        self.void(VoidUnit {
-            block: place.block,
-            attempt: place.attempt,
-            workload: self.plan.workloads[place.workload].id.clone(),
-            cause: VoidCause::Interrupted,
-            environment: None,
-            detail: None,
-        })
+        let workload = self.plan.workloads[place.workload].id.as_str();
+        self.void(VoidUnit::of(place.block, place.attempt, workload, VoidCause::Interrupted))
     }
 
     /// Voids the unit of the last recorded trial if what the host saw of it requires that. Noise does
@@ -222,15 +216,9 @@ impl Runner<'_> {
         let (noise, history) = (&self.plan.noise, self.journal.history());
         let voiding = noise.voiding && !history.noisy() && !history.is_beside_slices(trial);
         let Some((cause, detail)) = Signals::of(trial).void(noise, voiding) else { return Ok(false) };
-        let void = VoidUnit {
-            block: trial.block,
-            attempt: trial.attempt,
-            workload: trial.workload.clone(),
-            cause,
-            environment: Some(trial.environment.clone()),
-            detail: Some(detail),
-        };
-        self.void(void)?;
+        let (environment, detail) = (Some(trial.environment.clone()), Some(detail));
+        let unit = VoidUnit::of(trial.block, trial.attempt, trial.workload.as_str(), cause);
+        self.void(VoidUnit { environment, detail, ..unit })?;
         Ok(true)
     }
 
@@ -242,11 +230,7 @@ impl Runner<'_> {
     /// Runs a trial. Launches its guest first if that has died.
     fn trial(&mut self, place: Place) -> Result<Trial, RunnerError> {
         let sequence = self.journal.history().trials();
-        self.journal.event(Event::TrialStarted {
-            block: place.block,
-            workload: self.plan.workloads[place.workload].id.clone(),
-            environment: self.plan.environments[place.environment].name.clone(),
-        })?;
+        self.announce(place)?;
         let start = self.plan.workloads[place.workload].start;
         let ready = if start.is_none() { Some(self.ready_instance(place.environment)?) } else { None };
         let (started, host_started_ns) = (utc_now(), monotonic_ns());
@@ -265,22 +249,30 @@ impl Runner<'_> {
             }
             Err(failure) => (Outcome::Failed(failure), None, None),
         };
-        Ok(Trial {
+        let trial = self.trial_at(place, sequence);
+        Ok(Trial { instance, started, host_started_ns, host_ended_ns, outcome, observed, clock, ..trial })
+    }
+
+    /// Reports that a trial begins.
+    pub(crate) fn announce(&mut self, place: Place) -> Result<(), RunnerError> {
+        self.journal.event(Event::TrialStarted {
+            block: place.block,
+            workload: self.plan.workloads[place.workload].id.clone(),
+            environment: self.plan.environments[place.environment].name.clone(),
+        })
+    }
+
+    /// A trial of this place and this number in the run, without times or a result.
+    pub(crate) fn trial_at(&self, place: Place, sequence: u64) -> Trial {
+        Trial {
             sequence,
             block: place.block,
             attempt: place.attempt,
             workload: self.plan.workloads[place.workload].id.clone(),
             environment: self.plan.environments[place.environment].name.clone(),
             host: self.host.clone(),
-            instance,
-            started,
-            host_started_ns,
-            host_ended_ns,
-            outcome,
-            observed,
-            clock,
-            slices: None,
-        })
+            ..Trial::default()
+        }
     }
 
     /// Records a trial, counts it, and reports what it is the first to show.
@@ -401,14 +393,13 @@ impl Runner<'_> {
         let (padding_bytes, seed) = (place.padding_bytes, place.seed);
         let (ports, placeholders) = (instance.ports.clone(), instance.placeholders(bare, sequence, seed));
         let input = TrialInput { ports, placeholders, padding_bytes, trial: sequence, seed };
-        let commands = WorkloadCommands::new(
+        let commands = WorkloadCommands::in_environment(
             &self.plan.workloads[place.workload],
+            &self.plan.environments[place.environment],
             directory,
             padding_bytes,
-            &self.plan.environments[place.environment].variables,
             input.placeholders.clone(),
-        )
-        .in_environment(&self.plan.environments[place.environment].name);
+        );
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
         let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());
         let (warm_up, guest_log) = (!instance.warm.contains(&place.workload), instance.log());

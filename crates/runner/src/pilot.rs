@@ -314,11 +314,10 @@ impl Runner<'_> {
         let State::Running(instance) = &mut entries[environment].state else {
             unreachable!("a workload is only run in an instance that was launched")
         };
-        let variables = &self.plan.environments[environment].variables;
         let input = input(instance, bare, workload);
-        let (plan, placeholders) = (&self.plan.workloads[workload], input.placeholders.clone());
-        let commands = WorkloadCommands::new(plan, working_directory, 0, variables, placeholders)
-            .in_environment(&self.plan.environments[environment].name);
+        let (plan, place) = (&self.plan.workloads[workload], &self.plan.environments[environment]);
+        let placeholders = input.placeholders.clone();
+        let commands = WorkloadCommands::in_environment(plan, place, working_directory, 0, placeholders);
         let guest_log = instance.log();
         let mut watch = calls.map(|calls| {
             let mut watch = Watch::new(&mut **sensors, None, None);

@@ -17,7 +17,9 @@ use failure::{ended_badly, last_words};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use weigh_model::{ClockCheck, ClockState, Extraction, FailureKind, Iteration, Observed, WorkloadPlan};
+use weigh_model::{
+    ClockCheck, ClockState, EnvironmentPlan, Extraction, FailureKind, Iteration, Observed, WorkloadPlan,
+};
 use weigh_platforms::{CompletedCommand, RunOptions, Session, SessionError};
 use weigh_protocol::{COMMAND_PATH, Command, Input, Status};
 use weigh_workloads::{Ended, RawResult, Resources, extract};
@@ -147,10 +149,18 @@ impl<'a> WorkloadCommands<'a> {
         }
     }
 
-    /// Replaces the command by the one of this environment.
-    pub(crate) fn in_environment(mut self, name: &str) -> Self {
-        self.command.argv = self.placeholders.fill(self.workload.command_in(name));
-        self
+    /// The commands of a workload in an environment of the plan, which may have one of its own.
+    pub(crate) fn in_environment(
+        workload: &'a WorkloadPlan,
+        environment: &EnvironmentPlan,
+        working_directory: Option<&Path>,
+        padding_bytes: usize,
+        placeholders: Placeholders,
+    ) -> Self {
+        let variables = &environment.variables;
+        let mut own = Self::new(workload, working_directory, padding_bytes, variables, placeholders);
+        own.command.argv = own.placeholders.fill(workload.command_in(&environment.name));
+        own
     }
 
     /// Adapts the commands to a load generator outside of the guest, possibly on another machine.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weigh_host::clock::{monotonic_ns, utc_now};
 use weigh_model::{
-    Better, Event, Extraction, FailureKind, Iteration, Observed, Outcome, Record, SlicedWork, Slices, Trial,
+    Better, Extraction, FailureKind, Iteration, Observed, Outcome, Record, SlicedWork, Slices, Trial,
     TrialFailure, WorkloadPlan,
 };
 use weigh_observe::{InstanceId, Sensors};
@@ -45,11 +45,7 @@ impl Runner<'_> {
         let mut failed: BTreeMap<usize, (u64, TrialFailure)> = BTreeMap::new();
         let mut parts = Vec::new();
         for (sequence, environment) in (first..).zip(environments.iter().copied()) {
-            self.journal.event(Event::TrialStarted {
-                block: place.block,
-                workload: self.plan.workloads[place.workload].id.clone(),
-                environment: self.plan.environments[environment].name.clone(),
-            })?;
+            self.announce(Place { environment, ..place })?;
             match self.ready_instance(environment)? {
                 Ready::Instance { number, log } => {
                     parts.push(Part { environment, sequence, instance: number, guest_log: log });
@@ -81,21 +77,16 @@ impl Runner<'_> {
                 Ok(Measured { iterations, observed, .. }) => (Outcome::Measured { iterations }, observed),
                 Err(failure) => (Outcome::Failed(failure), None),
             };
+            let (trial, started) = (self.trial_at(Place { environment, ..place }, sequence), started.clone());
             let trial = Trial {
-                sequence,
-                block: place.block,
-                attempt: place.attempt,
-                workload: self.plan.workloads[place.workload].id.clone(),
-                environment: self.plan.environments[environment].name.clone(),
-                host: self.host.clone(),
                 instance,
-                started: started.clone(),
+                started,
                 host_started_ns,
                 host_ended_ns,
                 outcome,
                 observed,
-                clock: None,
                 slices,
+                ..trial
             };
             self.record_trial(trial, Record::Trial)?;
         }
@@ -133,14 +124,13 @@ impl Runner<'_> {
         let begin = |part: Part| {
             let (instance, bare) = instances.remove(&part.environment).expect("its instance runs");
             let placeholders = instance.placeholders(bare, part.sequence, place.seed);
-            let commands = WorkloadCommands::new(
+            let commands = WorkloadCommands::in_environment(
                 workload,
+                &plan.environments[part.environment],
                 directories[part.environment],
                 place.padding_bytes,
-                &plan.environments[part.environment].variables,
                 placeholders,
-            )
-            .in_environment(&plan.environments[part.environment].name);
+            );
             let warm_up = if instance.warm.contains(&place.workload) { 0 } else { workload.warmup };
             instance.warm.insert(place.workload);
             let arm = GuestArm::begin(instance, commands, (work, length_us), warm_up);

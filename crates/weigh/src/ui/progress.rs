@@ -368,12 +368,9 @@ mod tests {
         for block in 0..25 {
             progress.show(&trial(Vec::new(), Some(failure.clone())));
             progress.show(&Event::UnitVoid(VoidUnit {
-                block,
-                attempt: 0,
-                workload: "stream".into(),
-                cause: VoidCause::Steal,
                 environment: Some("docker".into()),
                 detail: Some("2.5 %".into()),
+                ..VoidUnit::of(block, 0, "stream", VoidCause::Steal)
             }));
         }
         progress.show(&done(1, None, None));
@@ -387,12 +384,8 @@ mod tests {
         assert!(lines[4].ends_with(", 25 void"), "{}", lines[4]);
         // Another place or another cause makes a new message.
         progress.show(&Event::UnitVoid(VoidUnit {
-            block: 30,
-            attempt: 0,
-            workload: "stream".into(),
-            cause: VoidCause::Steal,
             environment: Some("native".into()),
-            detail: None,
+            ..VoidUnit::of(30, 0, "stream", VoidCause::Steal)
         }));
         assert_eq!(progress.voids, 26);
     }

@@ -209,7 +209,7 @@ pub fn failure(environment: &str, workload: &str, block: u32, excluded: bool, re
 }
 
 pub fn void(block: u32, workload: &str, cause: VoidCause) -> VoidUnit {
-    VoidUnit { block, attempt: 0, workload: workload.into(), cause, environment: None, detail: None }
+    VoidUnit::of(block, 0, workload, cause)
 }
 
 pub const DOCKER: &str = "docker:net=nat";
