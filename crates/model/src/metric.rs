@@ -2,6 +2,7 @@
 
 use crate::Unit;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Which direction is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -11,6 +12,13 @@ pub enum Better {
     Lower,
     /// A rate, a throughput.
     Higher,
+}
+
+/// The spelling of files.
+impl fmt::Display for Better {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 impl Better {

@@ -3,6 +3,7 @@
 use crate::{ClockCheck, Conclusion, Observed, Slices, Slicing, Surface};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Version of the samples file. Changes: 1, first version; 2, what the host saw, clock checks,
 /// facts from inside, noisy hosts, the environment of a wrong clock, operations, histograms; 3,
@@ -393,4 +394,11 @@ pub enum VoidCause {
     Clock,
     /// Slices of the unit's length were found to change the result; longer ones replace them.
     SliceLength,
+}
+
+/// The spelling of files.
+impl fmt::Display for VoidCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }

@@ -79,9 +79,7 @@ fn circumstances(report: &Report, cell: &Cell) -> Record {
     let charge = charge(report, &cell.workload, &cell.environment);
     let mut causes: BTreeMap<String, u32> = BTreeMap::new();
     for void in report.voids.iter().filter(|void| void.workload == cell.workload) {
-        let cause =
-            serde_json::to_value(void.cause).ok().and_then(|cause| cause.as_str().map(str::to_string));
-        *causes.entry(cause.unwrap_or_default()).or_default() += 1;
+        *causes.entry(void.cause.to_string()).or_default() += 1;
     }
     let causes: Vec<String> = causes.iter().map(|(cause, units)| format!("{cause}={units}")).collect();
     let acceleration = acceleration.map(|value| text(&readable_fact("acceleration", Some(value))));
@@ -192,7 +190,7 @@ fn params(key: &WorkloadKey, guests: u32, kind: &NeighbourKind) -> String {
 }
 
 /// A cell with everything that is known about it.
-fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Record, ReportError> {
+fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Record {
     let analysis = &report.analysis;
     let flags: Vec<String> = cell.flags.iter().map(ToString::to_string).collect();
     let own = |f: &&Failure| f.workload == cell.workload && f.environment == cell.environment;
@@ -203,13 +201,12 @@ fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Re
         text(&here.map(|d| d.key.as_str()).collect::<Vec<_>>().join(";"))
     };
     let of = |take: fn(&Summary) -> f64| number(cell.summary.as_ref().map(take));
-    let word = |value: serde_json::Value| value.as_str().unwrap_or_default().to_string();
     let mut record = Record::from([
         ("workload", text(&cell.workload)),
         ("params", text(&assignments(&cell.key.params).join(";"))),
         ("metric", text(&cell.metric.name)),
         ("unit", text(cell.metric.unit.symbol())),
-        ("better", word(serde_json::to_value(cell.metric.better)?)),
+        ("better", cell.metric.better.to_string()),
         ("environment", text(&cell.environment)),
         ("baseline", text(&analysis.baseline)),
         ("n", cell.n.to_string()),
@@ -230,7 +227,7 @@ fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Re
         ("tried", cell.tried.to_string()),
         ("failed", cell.failed.to_string()),
         ("flags", flags.join(";")),
-        ("pairing", word(serde_json::to_value(cell.pairing)?)),
+        ("pairing", cell.pairing.to_string()),
         ("exploratory", analysis.exploratory.to_string()),
         ("comparisons", analysis.comparisons.to_string()),
         ("margin", analysis.margin.to_string()),
@@ -243,13 +240,13 @@ fn record(report: &Report, differences: &[Difference], cell: &Cell) -> Result<Re
     record.extend(overhead(cell.overhead));
     record.extend(interval(["typical_median", "typical_ci_low", "typical_ci_high"], cell.typical));
     record.extend(circumstances(report, cell));
-    Ok(record)
+    record
 }
 
 pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let differences = differences(report);
     let cells = report.analysis.cells.iter().map(|cell| record(report, &differences, cell));
-    let mut records = cells.collect::<Result<Vec<Record>, _>>()?;
+    let mut records: Vec<Record> = cells.collect();
     records.extend(beside(report));
     records.extend(duplicates::amounts(report).map(
         |(workload, environment, amount, unit, n, [mean, least, most])| {

@@ -77,17 +77,20 @@ impl Judgement {
         };
         for GatedCell { cell, outcome, .. } in outcomes {
             let name = format!("{} {} in {}", cell.workload, cell.metric.name, cell.environment);
-            match outcome {
-                GateOutcome::Above => judgement.above.push(name),
-                GateOutcome::Below => judgement.below.push(name),
-                GateOutcome::Undecided => judgement.undecided.push(name),
-                GateOutcome::NotJudged => {
-                    judgement.not_judged.push(format!("{name}: {}{}", why_no_verdict(cell), reason(cell)));
-                }
-            }
+            judgement.add(*outcome, name, || format!("{}{}", why_no_verdict(cell), reason(cell)));
         }
         judgement.not_judged.extend(without_comparison(report).iter().map(FailureLine::sentence));
         judgement
+    }
+
+    /// Adds a comparison; `why` says why it is not judged.
+    pub(crate) fn add(&mut self, outcome: GateOutcome, name: String, why: impl FnOnce() -> String) {
+        match outcome {
+            GateOutcome::Above => self.above.push(name),
+            GateOutcome::Below => self.below.push(name),
+            GateOutcome::Undecided => self.undecided.push(name),
+            GateOutcome::NotJudged => self.not_judged.push(format!("{name}: {}", why())),
+        }
     }
 }
 

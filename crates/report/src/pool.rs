@@ -16,7 +16,7 @@ use crate::gate::{Gate, Judgement};
 use crate::{Format, Options, ReportError, render_document};
 use serde::Serialize;
 use weigh_model::HostFacts;
-use weigh_stats::{GateOutcome, Notice, Pooled, gate_pooled};
+use weigh_stats::{Notice, Pooled, gate_pooled};
 
 /// What a pool of runs shows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -81,14 +81,7 @@ impl Gate {
         for (cell, outcome) in gate_pooled(&report.pooled, self.percent / 100.0, self.undecided_fails) {
             let group = words::group_of(report, cell).map(|group| format!("{group}: ")).unwrap_or_default();
             let name = format!("{group}{} {} in {}", cell.workload, cell.metric.name, cell.environment);
-            match outcome {
-                GateOutcome::Above => judgement.above.push(name),
-                GateOutcome::Below => judgement.below.push(name),
-                GateOutcome::Undecided => judgement.undecided.push(name),
-                GateOutcome::NotJudged => {
-                    judgement.not_judged.push(format!("{name}: {}", words::why_no_verdict(cell)));
-                }
-            }
+            judgement.add(outcome, name, || words::why_no_verdict(cell));
         }
         judgement
     }

@@ -535,6 +535,13 @@ pub enum Pairing {
     Sequential,
 }
 
+/// The spelling of files.
+impl fmt::Display for Pairing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// Both sides on their own, where runs are compared with runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparedSides {

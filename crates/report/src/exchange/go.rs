@@ -9,7 +9,7 @@ use crate::text::shown_name;
 use crate::{Report, ReportError};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use weigh_model::{Better, MetricSpec};
+use weigh_model::MetricSpec;
 use weigh_stats::Cell;
 
 /// Every value.
@@ -19,12 +19,8 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let mut declared = BTreeSet::new();
     for (cell, _) in measured(report).filter(|(cell, _)| cell.primary) {
         let (unit, _) = unit(&cell.metric);
-        let better = match cell.metric.better {
-            Better::Lower => "lower",
-            Better::Higher => "higher",
-        };
         if declared.insert(unit.clone()) {
-            let _ = writeln!(text, "Unit {unit} better={better}");
+            let _ = writeln!(text, "Unit {unit} better={}", cell.metric.better);
         }
     }
     for (cell, _) in measured(report) {

@@ -27,14 +27,13 @@ pub(super) fn render(report: &PooledReport) -> Result<String, ReportError> {
 
 /// The fields that both kinds of rows have.
 fn subject(report: &PooledReport, cell: &PooledCell) -> Record {
-    let better = serde_json::to_value(cell.metric.better).ok();
     Record::from([
         ("group", text(words::group_of(report, cell).unwrap_or_default())),
         ("workload", text(&cell.workload)),
         ("params", text(&assignments(&cell.key.params).join(";"))),
         ("metric", text(&cell.metric.name)),
         ("unit", text(cell.metric.unit.symbol())),
-        ("better", better.and_then(|word| word.as_str().map(str::to_string)).unwrap_or_default()),
+        ("better", cell.metric.better.to_string()),
         ("environment", text(&cell.environment)),
         ("baseline", text(&report.pooled.baseline)),
         ("primary", cell.metric.primary.to_string()),

@@ -17,7 +17,7 @@ pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
     let mut records = Vec::new();
     for experiment in &report.experiments {
         let claims = experiment.claims.iter().map(claim).collect();
-        for mut record in [numbers(experiment)?, claims].concat() {
+        for mut record in [numbers(experiment), claims].concat() {
             record.extend([
                 ("study", text(&report.name)),
                 ("size", text(&report.size)),
@@ -30,28 +30,23 @@ pub(super) fn render(report: &StudyReport) -> Result<String, ReportError> {
 }
 
 /// Every cell of every row and view, except those about which nothing is known.
-fn numbers(experiment: &ExperimentReport) -> Result<Vec<Record>, ReportError> {
+fn numbers(experiment: &ExperimentReport) -> Vec<Record> {
     let mut rows = Vec::new();
     for view in &experiment.views {
         for row in &view.rows {
             for (arm, cell) in row.cells.iter().enumerate() {
                 if cell.published.is_some() || cell.measured.is_some() || cell.missing.is_some() {
-                    let mut values = values(experiment, row, arm, cell)?;
+                    let mut values = values(experiment, row, arm, cell);
                     values.insert("view", text(&view.id));
                     rows.push(values);
                 }
             }
         }
     }
-    Ok(rows)
+    rows
 }
 
-fn values(
-    experiment: &ExperimentReport,
-    row: &RowReport,
-    arm: usize,
-    cell: &StudyCell,
-) -> Result<Record, ReportError> {
+fn values(experiment: &ExperimentReport, row: &RowReport, arm: usize, cell: &StudyCell) -> Record {
     let label = |at: usize| experiment.arms.get(at).map(|arm| text(&arm.id)).unwrap_or_default();
     let here = experiment.arms.get(arm);
     let why = [
@@ -66,7 +61,7 @@ fn values(
         ("quantity", text(&row.quantity)),
         ("point", text(row.point.as_deref().unwrap_or_default())),
         ("unit", text(&row.unit)),
-        ("better", serde_json::to_value(row.better)?.as_str().unwrap_or_default().into()),
+        ("better", row.better.to_string()),
         ("arm", label(arm)),
         ("environment", text(here.and_then(|arm| arm.on.as_deref()).unwrap_or_default())),
         ("baseline", label(experiment.baseline)),
@@ -99,7 +94,7 @@ fn values(
     if let Some(grade) = cell.agreement {
         values.extend(graded(&GradeWords::of_agreement(grade)));
     }
-    Ok(values)
+    values
 }
 
 /// The word of a grade, and the number of blocks that would decide it.

@@ -87,7 +87,7 @@ fn workload_entries() -> Result<Vec<Entry>, Failure> {
                 summary: format!(
                     "{}, {} is better{}",
                     metric.spec.unit,
-                    if metric.spec.better == weigh_model::Better::Lower { "lower" } else { "higher" },
+                    metric.spec.better,
                     if metric.spec.primary { ", primary" } else { "" }
                 ),
                 default: "",

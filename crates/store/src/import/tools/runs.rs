@@ -225,21 +225,9 @@ fn check_metric(
     }
     let message = format!(
         "`{}` of `{}` is in `{}`, better {}, here and in `{}`, better {}, in {before}",
-        metric.name,
-        known.workload,
-        metric.unit,
-        word(metric),
-        known.metric.unit,
-        word(&known.metric)
+        metric.name, known.workload, metric.unit, metric.better, known.metric.unit, known.metric.better
     );
     Err(ImportError::of_file(&file.path, message, "one metric has one unit and one direction"))
-}
-
-fn word(metric: &MetricSpec) -> &'static str {
-    match metric.better {
-        weigh_model::Better::Lower => "lower",
-        weigh_model::Better::Higher => "higher",
-    }
 }
 
 fn series_of<'c>(comparison: &'c mut Comparison, environment: &str) -> &'c mut Series {
