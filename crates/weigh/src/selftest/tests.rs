@@ -14,7 +14,7 @@ use weigh_host::facts::host_facts;
 use weigh_host::ledger::Ledger;
 use weigh_host::state::StateDirectory;
 use weigh_images::Programs;
-use weigh_model::{Comparison, CpuTime, Observed, Plan, Record, Series, SliceChoice, SlicedWork};
+use weigh_model::{Comparison, CpuTime, Observation, Observed, Plan, Record, SliceChoice, SlicedWork};
 use weigh_observe::Sensors;
 use weigh_platforms::Host;
 use weigh_stats::{Analysis, Options, analyse, collect};
@@ -84,6 +84,16 @@ fn judged(design: &Design, analyse: Analyse) -> Judgement {
     judge(design, conduct(design, analyse, &AtomicBool::new(false), None))
 }
 
+/// Runs a selftest whose method is broken, which has to be outside its bands and say all of `said`.
+fn reported(design: &Design, analyse: Analyse, said: &[&str]) -> Judgement {
+    let judgement = judged(design, analyse);
+    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    for part in said {
+        assert!(judgement.statement.contains(part), "{part}: {}", judgement.statement);
+    }
+    judgement
+}
+
 /// Makes a host whose every selftest is another run, because the fakes count commands per run.
 fn host(directory: &Path) -> Host {
     static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -124,10 +134,8 @@ fn the_method_stays_inside_its_bands_under_every_drift() {
 #[test]
 fn a_label_that_changes_the_result_is_reported() {
     // The second environment takes 0.4 % longer, whatever is injected.
-    let judgement = judged(&fakes(40, 10, "sd=0.01", "time=10.04ms"), analyse_as_run);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    let statement = &judgement.statement;
-    assert!(statement.contains("the label alone changes the result by +0."), "{statement}");
+    let design = fakes(40, 10, "sd=0.01", "time=10.04ms");
+    reported(&design, analyse_as_run, &["the label alone changes the result by +0."]);
 }
 
 /// Analyses the same records after their comparison was changed.
@@ -137,21 +145,23 @@ fn changed(plan: &Plan, records: &[Record], change: impl Fn(&mut Comparison)) ->
     analyse(&comparisons, &Options::for_plan(plan))
 }
 
+/// The same after every observation, given with its environment, was changed.
+fn with_observations(plan: &Plan, records: &[Record], change: impl Fn(&str, &mut Observation)) -> Analysis {
+    changed(plan, records, |comparison| {
+        for series in &mut comparison.series {
+            series.observations.iter_mut().for_each(|one| change(&series.environment, one));
+        }
+    })
+}
+
 #[test]
 fn a_method_that_ignores_pairs_is_reported() {
     fn without_pairs(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
-        changed(plan, records, |comparison| {
-            let series = comparison.series.iter_mut();
-            series
-                .flat_map(|series| &mut series.observations)
-                .for_each(|observation| observation.block = None);
-        })
+        with_observations(plan, records, |_, one| one.block = None)
     }
     // Its intervals are far too wide under a drift that both environments share: they hardly miss.
-    let judgement = judged(&fakes(200, 0, "sd=0.003,drift=ar0.9-0.05", ""), without_pairs);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    let statement = &judgement.statement;
-    assert!(statement.contains("intervals held the truth 199 of 200 times"), "{statement}");
+    let design = fakes(200, 0, "sd=0.003,drift=ar0.9-0.05", "");
+    reported(&design, without_pairs, &["intervals held the truth 199 of 200 times"]);
 }
 
 /// Breaks the analysis: it takes blocks that are copies for units of replication.
@@ -162,7 +172,7 @@ fn with_every_block_four_times(plan: &Plan, records: &[Record]) -> Analysis {
             for copy in 1..4 {
                 series.observations.extend(blocks.iter().map(|observation| {
                     let block = observation.block.map(|block| block + 1000 * copy);
-                    weigh_model::Observation { block, ..*observation }
+                    Observation { block, ..*observation }
                 }));
             }
         }
@@ -174,10 +184,8 @@ fn a_method_that_takes_repetitions_for_samples_is_reported() {
     fn every_block_four_times(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
         with_every_block_four_times(plan, records)
     }
-    let judgement = judged(&fakes(40, 10, "sd=0.01", ""), every_block_four_times);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    let statement = &judgement.statement;
-    assert!(statement.contains("equal environments were called different"), "{statement}");
+    let said = ["equal environments were called different"];
+    reported(&fakes(40, 10, "sd=0.01", ""), every_block_four_times, &said);
 }
 
 /// This error is easy to make with slices, because every block has many of them.
@@ -189,11 +197,9 @@ fn slices_that_are_taken_for_samples_are_reported() {
             Form::Whole => analyse_as_run(form, plan, records),
         }
     }
-    let judgement = judged(&fakes_in_both_forms(40, 10, "sd=0.01"), slices_for_samples);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    let statement = &judgement.statement;
-    assert!(statement.contains("in slices: equal environments were called different"), "{statement}");
-    assert!(!statement.contains("whole"), "{statement}");
+    let said = ["in slices: equal environments were called different"];
+    let judgement = reported(&fakes_in_both_forms(40, 10, "sd=0.01"), slices_for_samples, &said);
+    assert!(!judgement.statement.contains("whole"), "{}", judgement.statement);
 }
 
 /// If marks reported the work that was done instead of the work that was asked for, the effect
@@ -204,24 +210,16 @@ fn slices_that_lose_the_effect_are_reported() {
         let spec = &plan.environments[1].spec;
         let effect: f64 = spec.get("effect").unwrap().parse().unwrap();
         let share = if form == Form::Slices { 1.0 + effect } else { 1.0 };
-        changed(plan, records, |comparison| {
-            let slower = |series: &&mut Series| series.environment == plan.environments[1].name;
-            comparison
-                .series
-                .iter_mut()
-                .filter(slower)
-                .flat_map(|series| &mut series.observations)
-                .for_each(|observation| observation.value /= share);
+        with_observations(plan, records, |environment, one| {
+            if environment == plan.environments[1].name {
+                one.value /= share;
+            }
         })
     }
-    let judgement = judged(&fakes_in_both_forms(10, 10, "sd=0.003"), lost);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    let statement = &judgement.statement;
-    for effect in ["1 %", "2 %", "5 %"] {
-        let said = format!("in slices: an effect of {effect} was found ");
-        assert!(statement.contains(&said), "{effect}: {statement}");
-    }
-    assert!(!statement.contains("whole"), "{statement}");
+    let said = ["1 %", "2 %", "5 %"].map(|effect| format!("in slices: an effect of {effect} was found "));
+    let design = fakes_in_both_forms(10, 10, "sd=0.003");
+    let judgement = reported(&design, lost, &said.each_ref().map(String::as_str));
+    assert!(!judgement.statement.contains("whole"), "{}", judgement.statement);
     assert_eq!(of(&judgement, Form::Whole).effects[3].found.observed, 10);
 }
 
@@ -259,9 +257,7 @@ fn a_smallest_effect_that_promises_too_much_is_reported() {
         }
         analysis
     }
-    let judgement = judged(&fakes(0, 20, "sd=0.01", ""), boastful);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
-    assert!(judgement.statement.contains("an effect of"), "{}", judgement.statement);
+    reported(&fakes(0, 20, "sd=0.01", ""), boastful, &["an effect of"]);
 }
 
 /// If the control is not the baseline, the fault is found although the compared environments have
@@ -269,46 +265,36 @@ fn a_smallest_effect_that_promises_too_much_is_reported() {
 #[test]
 fn a_control_that_differs_is_reported() {
     fn slow_control(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
-        changed(plan, records, |comparison| {
-            let control = |series: &&mut Series| Some(&series.environment) == plan.control.as_ref();
-            comparison
-                .series
-                .iter_mut()
-                .filter(control)
-                .flat_map(|series| &mut series.observations)
-                .for_each(|observation| observation.value *= 1.02);
+        with_observations(plan, records, |environment, one| {
+            if plan.control.as_deref() == Some(environment) {
+                one.value *= 1.02;
+            }
         })
     }
-    let judgement = judged(&fakes(10, 5, "sd=0.01", ""), slow_control);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    let said = [
+        "the baseline was called different from itself",
+        "the second instance of the baseline differs from it by +",
+    ];
+    let judgement = reported(&fakes(10, 5, "sd=0.01", ""), slow_control, &said);
     let whole = of(&judgement, Form::Whole);
     assert_eq!((whole.no_effect.of, whole.control.of), (10, 30), "every comparison has a control");
     let statement = &judgement.statement;
-    for said in [
-        "the baseline was called different from itself",
-        "the second instance of the baseline differs from it by +",
-    ] {
-        assert!(statement.contains(said), "{statement}");
-    }
     assert!(!statement.contains("label") && !statement.contains("effect of"), "{statement}");
 }
 
 #[test]
 fn effects_that_are_found_too_large_are_reported() {
     fn exaggerated(_: Form, plan: &Plan, records: &[Record]) -> Analysis {
-        changed(plan, records, |comparison| {
-            let with_effect = |series: &&mut Series| series.environment.contains("effect=0.");
-            let series = comparison.series.iter_mut().filter(with_effect);
-            series.flat_map(|series| &mut series.observations).for_each(|one| one.value *= 1.01);
+        with_observations(plan, records, |environment, one| {
+            if environment.contains("effect=0.") {
+                one.value *= 1.01;
+            }
         })
     }
-    let judgement = judged(&fakes(10, 10, "sd=0.01", ""), exaggerated);
-    assert_eq!(judgement.verdict, Verdict::Outside, "{}", table(&judgement));
+    let said = ["the effects that are found differ from those that were injected by +"];
+    let judgement = reported(&fakes(10, 10, "sd=0.01", ""), exaggerated, &said);
     let bias = of(&judgement, Form::Whole).bias.unwrap();
     assert!((bias.estimate - 0.01).abs() < 0.004, "{bias:?}");
-    let statement = &judgement.statement;
-    let said = "the effects that are found differ from those that were injected by +";
-    assert!(statement.contains(said), "{statement}");
 }
 
 #[test]
