@@ -27,6 +27,9 @@ fn split_number<'a>(what: &'static str, text: &'a str, example: &str) -> Result<
 
 /// Reads a number of bytes: `4096`, `64KiB`, `512M`, `2GB`. `K`, `M`, `G`, `T` alone are binary, as
 /// tools of this field take them.
+///
+/// # Errors
+/// The text is no number, or has another unit.
 pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
     let (number, suffix) = split_number("size", text, "512MiB")?;
     let factor: f64 = match suffix {
@@ -62,6 +65,9 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// Reads a duration: `250ms`, `90`, `90s`, `10m`, `2h`, `1d`. A bare number is seconds.
+///
+/// # Errors
+/// The text is no number, or has another unit; the duration is too long.
 pub fn parse_duration(text: &str) -> Result<Duration, SizeError> {
     let (number, suffix) = split_number("duration", text, "10m")?;
     let seconds = match suffix {
@@ -86,6 +92,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, SizeError> {
 }
 
 /// Reads a kernel-style CPU list, `0-3,8`, into sorted CPU numbers without repetition.
+///
+/// # Errors
+/// The text is no such list.
 pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, SizeError> {
     let wrong = |problem: String| SizeError { what: "CPU list", text: text.into(), problem };
     let number = |part: &str| {

@@ -22,6 +22,9 @@ pub fn canonical(path: &Path) -> PathBuf {
 }
 
 /// Refuses a run that is named twice, or a copy of another.
+///
+/// # Errors
+/// There is such a run.
 pub fn require_distinct(runs: &[Observation<'_>]) -> Result<(), Failure> {
     let mut paths = BTreeSet::new();
     if let Some(twice) = runs.iter().find(|run| !paths.insert(run.path)) {

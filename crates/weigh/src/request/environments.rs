@@ -11,6 +11,9 @@ use weigh_platforms::{self as platforms, Capabilities};
 const CONTROL_LABEL: &str = "control";
 
 /// Returns the capabilities of the guests of each environment, with its name.
+///
+/// # Errors
+/// An environment is of no platform, or has a key or a value that its platform does not have.
 pub fn capabilities(environments: &[EnvironmentPlan]) -> Result<Vec<(String, Capabilities)>, Failure> {
     let of = |environment: &EnvironmentPlan| {
         let (platform, spec) = platforms::resolve(&environment.spec)?;

@@ -281,8 +281,10 @@ impl VoidingBackoff {
     }
 }
 
-/// Returns what the pilot decided about slices for a workload: their length, microseconds, or the
-/// reason why there are none.
+/// Returns what the pilot decided about slices for a workload: their length, microseconds.
+///
+/// # Errors
+/// There are none; the reason.
 pub fn slicing(records: &[Record], workload: &str) -> Result<u32, String> {
     let decided = records.iter().rev().find_map(|record| match record {
         Record::Slicing(slicing) if slicing.workload == workload => Some(slicing),

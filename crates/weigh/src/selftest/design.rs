@@ -192,6 +192,9 @@ fn fakes(keys: &str, other: &str, effect: f64, seed: u64) -> Result<Vec<Environm
 /// Returns the workload `spin` of the library, without warm-up: it touches no memory and no file
 /// but the program, so the time is better spent on more comparisons. The metrics of whole trials
 /// are named as cold, like all metrics without warm-up; in slices the kernel sets itself up first.
+///
+/// # Errors
+/// The library has no such workload.
 pub fn spin(facts: &HostFacts, form: Form) -> Result<WorkloadPlan, Failure> {
     let missing = || Failure::new(ExitKind::Failed, "the workload `spin` is not in the library");
     let library = Library::load(&[], &[])?;
