@@ -119,16 +119,9 @@ pub struct RunOptions {
     /// that cannot run fails in every block. A run of one block, and a run that has trials on
     /// record, have no pilot anyway.
     pub skip_pilot: bool,
-    /// Leaves out an environment with unintended differences instead of ending the run: for runs
-    /// whose environments the user did not name.
-    pub leave_out_unequal: bool,
     /// Least thawed time of every environment of a sliced unit, in addition to that of a few
     /// rounds; set by the size of the workload when absent.
     pub sliced_time: Option<Duration>,
-    /// Makes a quick run fit its budget: leaves out environments and workloads after the pilot until
-    /// the planned blocks fit, and adds blocks while there is time. For quick runs whose
-    /// environments the user did not name.
-    pub fit_budget: bool,
     /// Reports no effects during the run: only the spread of a pilot study may be seen (method
     /// specification, "Planning a run").
     pub blind: bool,

@@ -69,7 +69,7 @@ impl Runner<'_> {
         }
         self.pool.piloting = false;
         self.parity.mark_compared();
-        if !found.unequal.is_empty() && !self.parity.leaves_out() {
+        if !found.unequal.is_empty() && !self.plan.leave_out_unequal {
             self.refuse(std::mem::take(&mut found.unequal))?;
         }
         let left_out = self.left_out(&found.unequal, 0);
@@ -126,7 +126,7 @@ impl Runner<'_> {
         let unequal = self.refuses(environment)?;
         let is_equal = unequal.is_none();
         found.unequal.extend(unequal);
-        Ok(is_equal && (found.unequal.is_empty() || self.parity.leaves_out()))
+        Ok(is_equal && (found.unequal.is_empty() || self.plan.leave_out_unequal))
     }
 
     fn pilot_cell(

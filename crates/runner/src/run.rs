@@ -35,7 +35,9 @@ pub(crate) struct Runner<'a> {
     pub(crate) given_up: bool,
     /// [`RunOptions::sliced_time`].
     pub(crate) sliced_time: Option<Duration>,
-    /// [`RunOptions::fit_budget`].
+    /// Whether the run fits its budget ([`Plan::fit_budget`]): leaves out environments and workloads
+    /// after the pilot until the planned blocks fit, and adds blocks while there is time. A resumed
+    /// run that has trials goes on as its pilot decided.
     pub(crate) fits_budget: bool,
     /// Whether no event may show an effect.
     pub(crate) blind: bool,
@@ -186,7 +188,7 @@ impl<'a> Runner<'a> {
         let mut journal = Journal::open(run.plan, run.store, run.emit)?;
         let (trials_done, spent_s) = (journal.history().trials(), journal.history().trial_s());
         journal.event(Event::Started { trials_done, resumed: !journal.records().is_empty() })?;
-        let parity = Parity::new(run.plan, journal.records(), run.options.leave_out_unequal);
+        let parity = Parity::new(run.plan, journal.records());
         let pool = EnvironmentPool::prepare(
             run.plan,
             run.host,
@@ -210,7 +212,7 @@ impl<'a> Runner<'a> {
             finished: FinishedWorkloads::default(),
             given_up: false,
             sliced_time: run.options.sliced_time,
-            fits_budget: run.options.fit_budget,
+            fits_budget: run.plan.fit_budget && trials_done == 0,
             blind: run.options.blind,
         })
     }

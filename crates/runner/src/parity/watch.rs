@@ -26,13 +26,11 @@ pub(crate) struct Parity {
     unequal: Vec<Option<TrialFailure>>,
     /// Whether all environments have been compared once since the run was begun or resumed.
     compared: bool,
-    /// Whether to leave out environments that are unequal, instead of ending the run.
-    leave_out: bool,
 }
 
 impl Parity {
     /// Parity according to the records.
-    pub(crate) fn new(plan: &Plan, records: &[Record], leave_out: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, records: &[Record]) -> Self {
         let place = |name: &str| plan.environments.iter().position(|environment| environment.name == name);
         let mut recorded: Vec<Option<InstanceFacts>> = vec![None; plan.environments.len()];
         for record in records {
@@ -47,7 +45,6 @@ impl Parity {
             unequal: vec![None; recorded.len()],
             recorded,
             compared: false,
-            leave_out,
         }
     }
 
@@ -69,11 +66,6 @@ impl Parity {
     /// From now on differences fail trials.
     pub(crate) fn mark_compared(&mut self) {
         self.compared = true;
-    }
-
-    /// Whether environments are left out instead of ending the run.
-    pub(crate) fn leaves_out(&self) -> bool {
-        self.leave_out
     }
 }
 
@@ -200,7 +192,7 @@ impl Runner<'_> {
         if unequal.is_empty() {
             return Ok(());
         }
-        if !self.parity.leaves_out() {
+        if !self.plan.leave_out_unequal {
             return self.refuse(unequal);
         }
         for exclusion in self.left_out(&unequal, block) {

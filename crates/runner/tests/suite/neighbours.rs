@@ -153,9 +153,8 @@ fn neighbours_of_an_environment_outside_of_the_plan_are_refused() {
 #[test]
 fn an_environment_that_is_left_out_has_no_neighbours() {
     let (baseline, unequal) = ("null:fact=cpus=2,real=yes,time=20ms", "null:fact=cpus=1,label=other");
-    let plan = crossed(&[baseline, unequal], 2);
-    let mut bench = Bench::new();
-    bench.options.leave_out_unequal = true;
+    let plan = Plan { leave_out_unequal: true, ..crossed(&[baseline, unequal], 2) };
+    let bench = Bench::new();
     let (_, store) = bench.run(&plan);
     let beside: Vec<_> = exclusions(&store).into_iter().filter(|one| one.environment == baseline).collect();
     let [only_one] = beside.as_slice() else { panic!("{beside:?}") };
@@ -173,11 +172,11 @@ fn an_environment_that_is_left_out_has_no_neighbours() {
 fn a_cell_is_excluded_once_for_its_own_reason() {
     let baseline = "null:fact=cpus=2,real=yes,time=20ms";
     let all = [baseline, "null:fact=cpus=1,label=b", "null:fact=cpus=1,label=c"];
-    let mut bench = Bench::new();
-    bench.options.leave_out_unequal = true;
+    let bench = Bench::new();
     // A run of one block has no pilot.
     for blocks in [1, 2] {
-        let (_, store) = bench.run(&crossed(&all, blocks));
+        let plan = Plan { leave_out_unequal: true, ..crossed(&all, blocks) };
+        let (_, store) = bench.run(&plan);
         let excluded = exclusions(&store);
         let cells: BTreeSet<_> = excluded.iter().map(|one| (&one.environment, &one.workload)).collect();
         // Four workloads in each of two environments, and beside each of these in the baseline.

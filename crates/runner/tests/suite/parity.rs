@@ -121,11 +121,10 @@ fn an_allowed_network_difference_covers_its_dependent_facts() {
 
 #[test]
 fn an_unequal_environment_that_was_not_named_is_left_out() {
-    let mut bench = Bench::new();
-    bench.options.leave_out_unequal = true;
+    let bench = Bench::new();
     for blocks in [1, 3] {
         // A run of one block has no pilot.
-        let plan = two("cpus=2", "cpus=1", blocks);
+        let plan = Plan { leave_out_unequal: true, ..two("cpus=2", "cpus=1", blocks) };
         let (outing, store) = attempt(&bench, &plan);
         outing.unwrap();
         let left_out = exclusions(&store);

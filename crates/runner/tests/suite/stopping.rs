@@ -358,8 +358,8 @@ fn cells_beyond_the_budget_are_left_out_where_the_run_may() {
     let environments = ["null:real=yes,time=2ms", "null:real=yes,time=2ms,label=b", slow];
     let mut plan = plan(&environments, &["u"], Effort::Quick { blocks: 6 });
     plan.budget_s = Some(8.0);
-    let mut bench = Bench::new();
-    bench.options.fit_budget = true;
+    plan.fit_budget = true;
+    let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
     assert_eq!((outing.finish.reason, outing.finish.blocks_done), (FinishReason::Blocks, 30));
     let left_out = exclusions(&store);
@@ -372,6 +372,7 @@ fn cells_beyond_the_budget_are_left_out_where_the_run_may() {
     let told = warnings(&outing);
     assert!(told.iter().any(|text| text.contains(slow) && text.contains("--on all`")), "{told:?}");
     // Environments that the user named are measured, however long it takes.
+    plan.fit_budget = false;
     let bench = Bench::new();
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.reason, FinishReason::Budget);
@@ -384,8 +385,8 @@ fn a_quick_run_that_fits_its_budget_uses_it() {
     let environments = ["null:real=yes,time=150ms", "null:real=yes,time=150ms,label=b"];
     let mut plan = plan(&environments, &["u"], Effort::Quick { blocks: 6 });
     plan.budget_s = Some(6.0);
-    let mut bench = Bench::new();
-    bench.options.fit_budget = true;
+    plan.fit_budget = true;
+    let bench = Bench::new();
     let (outing, mut store) = bench.run(&plan);
     let blocks = outing.finish.blocks_done;
     assert_eq!(outing.finish.reason, FinishReason::Blocks);
@@ -395,7 +396,6 @@ fn a_quick_run_that_fits_its_budget_uses_it() {
     let (fewest_s, most_s) = estimate(&outing).unwrap();
     assert!(fewest_s < most_s && most_s < 6.0, "{fewest_s} {most_s}");
     // It has all blocks that it needs.
-    bench.options.fit_budget = false;
     let again = bench.finish(&plan, &mut store);
     assert_eq!((again.finish.reason, again.finish.blocks_done), (FinishReason::Blocks, blocks));
 }

@@ -2,7 +2,7 @@
 //! "Planning a run").
 
 use super::dry_run;
-use super::run::{Execution, ExecutionResult, catch_signals, execute, request, run_options};
+use super::run::{Execution, ExecutionResult, catch_signals, execute, request};
 use crate::cli::{EffortArgs, MeasureArgs, PlanArgs, RunArgs};
 use crate::error::{ExitKind, Failure};
 use crate::host::{LocalHost, NoHost, close_ledger, ledger_failure, run_id, state_directory};
@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use weigh_host::ledger::{Change, Ledger};
 use weigh_model::FinishReason;
 use weigh_platforms::Undoers;
-use weigh_runner::RunOptions;
 use weigh_stats::{PILOT_BLOCKS, PlannedRun, planned_run};
 use weigh_store::RunDirectory;
 use weigh_studies::shell_quoted;
@@ -38,10 +37,9 @@ pub fn run(args: PlanArgs, command: Option<Vec<String>>) -> Result<(), Failure> 
             .hint("name another environment, as in --on native,docker"));
     }
     let pilot = Pilot::new()?;
+    let plan = request.choosing(plan);
     let mut directory = RunDirectory::create_at(&pilot.path, &plan, &request.facts)?;
-    let chosen = run_options(&request.choosing(plan.clone()));
-    let options = RunOptions { blind: true, fit_budget: false, ..chosen };
-    let execution = Execution { options, live: None, interrupt: &interrupt };
+    let execution = Execution { blind: true, live: None, interrupt: &interrupt };
     let ExecutionResult { finish, closed, .. } = execute(&plan, &request.facts, &mut directory, execution)?;
     drop(directory);
     let records = RunDirectory::open(&pilot.path)?.records()?.records;

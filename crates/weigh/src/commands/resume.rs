@@ -1,6 +1,6 @@
 //! `weigh resume`: continues a run where it ended.
 
-use super::run::{DisplayOptions, OutputFiles, Settings, find, measure, resume_options};
+use super::run::{DisplayOptions, OutputFiles, Settings, find, measure};
 use crate::cli::OutputFormat;
 use crate::error::Failure;
 use crate::live::Port;
@@ -51,8 +51,7 @@ pub fn run(run: &Path, gate: Option<Gate>, live: Option<u16>, watch: bool) -> Re
         );
     }
     let shown = DisplayOptions { format: OutputFormat::Table, details: false };
-    let options = resume_options(&directory)?;
     let prices = BTreeMap::new();
-    let settings = Settings { shown, gate, options, live, prices, written: &OutputFiles::default() };
+    let settings = Settings { shown, gate, live, prices, written: &OutputFiles::default() };
     measure(&plan, &facts, directory, settings)
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use weigh_host::clock;
 use weigh_host::energy::{EnergyMeter, NoEnergy};
-use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan, Record};
+use weigh_model::{Event, FinishReason, GuestPlan, HostFacts, Plan};
 use weigh_report::{Gate, Report};
 use weigh_runner::{Finish, RunOptions, RunnerError};
 use weigh_store::RunDirectory;
@@ -108,9 +108,8 @@ pub fn run_and_write(request: &PlanRequest, written: &OutputFiles) -> Result<(),
             RunDirectory::create(Path::new(RUNS), &plan, &request.facts, &clock::utc_now())?
         }
     };
-    let options = run_options(&plan);
     let shown = DisplayOptions { format: *format, details: details.details };
-    let settings = Settings { shown, gate: gate.gate(), options, live, prices, written };
+    let settings = Settings { shown, gate: gate.gate(), live, prices, written };
     measure(&plan, &request.facts, directory, settings)
 }
 
@@ -122,28 +121,6 @@ fn budget_left_s(budget_s: f64, planning_s: f64) -> f64 {
 
 fn no_energy(reason: NoEnergy) -> Failure {
     Failure::new(ExitKind::Input, format!("`--energy` cannot be measured: {reason}")).hint(reason.remedy())
-}
-
-/// Environments that the user named are measured as asked or not at all. Others are left out as the
-/// plan says.
-pub fn run_options(plan: &Plan) -> RunOptions {
-    RunOptions {
-        leave_out_unequal: plan.leave_out_unequal,
-        fit_budget: plan.fit_budget,
-        ..RunOptions::default()
-    }
-}
-
-/// The options with which a run goes on. What fits its budget is decided by its pilot, which is
-/// repeated only if there is no trial yet.
-///
-/// # Errors
-/// The run directory is damaged.
-pub fn resume_options(directory: &RunDirectory) -> Result<RunOptions, Failure> {
-    let options = run_options(directory.plan());
-    let is_trial = |record: &Record| matches!(record, Record::Trial(_));
-    let fit_budget = options.fit_budget && !directory.records()?.records.iter().any(is_trial);
-    Ok(RunOptions { fit_budget, ..options })
 }
 
 /// How the result is displayed.
@@ -158,7 +135,6 @@ pub struct DisplayOptions {
 pub struct Settings<'a> {
     pub shown: DisplayOptions,
     pub gate: Option<Gate>,
-    pub options: RunOptions,
     /// The port of the live report.
     pub live: Option<Port>,
     /// The price of an hour of the host, by environment.
@@ -177,11 +153,11 @@ pub fn measure(
     mut directory: RunDirectory,
     settings: Settings<'_>,
 ) -> Result<(), Failure> {
-    let Settings { shown, gate, options, live, prices, written } = settings;
+    let Settings { shown, gate, live, prices, written } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
     let ExecutionResult { finish, live, closed } =
-        execute(plan, facts, &mut directory, Execution { options, live, interrupt: &interrupt })?;
+        execute(plan, facts, &mut directory, Execution { blind: false, live, interrupt: &interrupt })?;
     let report = Report { prices, ..outcome::from_run(&directory)? };
     let page = write_page(&report, &path)?;
     ui::print(&outcome::render(&report, shown.format, &ui::report_options(shown.details, gate))?);
@@ -226,7 +202,8 @@ pub fn write_page(report: &Report, run: &Path) -> Result<PathBuf, Failure> {
 
 /// How a run is executed.
 pub struct Execution<'a> {
-    pub options: RunOptions,
+    /// Whether no effect may be shown.
+    pub blind: bool,
     /// The port of the live report.
     pub live: Option<Port>,
     /// A flag that turns true when the run should end.
@@ -292,7 +269,7 @@ pub fn execute(
             let complaint = live.as_mut().and_then(|live| live.show(&event));
             complaint.into_iter().for_each(|message| progress.show(&Event::Warning { message }));
         },
-        options: execution.options,
+        options: RunOptions { blind: execution.blind, ..RunOptions::default() },
     });
     drop(progress);
     // The next run of this process may need other CPUs.
@@ -300,7 +277,7 @@ pub fn execute(
     let closed = session.close();
     match &finish {
         // A pilot is not kept, so there is no run to name.
-        Err(_) if execution.options.blind => {}
+        Err(_) if execution.blind => {}
         Err(RunnerError::Unequal { .. }) => ui::note(&format!(
             "run: {0} holds the facts about every guest; make the guests equal, then `weigh resume {0}`",
             path.display()

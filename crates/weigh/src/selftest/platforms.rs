@@ -96,7 +96,8 @@ impl Design {
         let plan = Plan::of(format!("selftest-{}", target.itself.0), environments, workloads, effort);
         let slices = if self.forms.contains(&Form::Slices) { self.slices } else { SliceChoice::Off };
         let guest = GuestPlan { image: ImageSpec::Probe, cpus: self.cpus.clone(), ..plan.guest };
-        Ok(Plan { seed: self.seed, guest, slices, digests: self.digests.clone(), ..plan })
+        let digests = self.digests.clone();
+        Ok(Plan { seed: self.seed, guest, slices, digests, leave_out_unequal: true, ..plan })
     }
 }
 
@@ -154,8 +155,7 @@ impl SelftestRunner<'_> {
         let plan = design.plan(target, self.facts)?;
         let name = format!("{number:03}-{}", target.itself.1.platform);
         let mut store = RunDirectory::create_at(&self.directory.join(&name), &plan, self.facts)?;
-        let options = RunOptions { leave_out_unequal: true, ..RunOptions::default() };
-        let (finish, records) = self.run(&plan, &mut store, &name, sensors, options)?;
+        let (finish, records) = self.run(&plan, &mut store, &name, sensors, RunOptions::default())?;
         if finish == FinishReason::Interrupted {
             return Ok(None);
         }

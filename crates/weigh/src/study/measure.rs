@@ -182,16 +182,14 @@ fn run_experiment(
     interrupt: &AtomicBool,
 ) -> Result<(FinishReason, Result<(), Failure>), Failure> {
     output::make_room(path)?;
-    let (mut directory, options) = if path.join("plan.json").is_file() {
-        let directory = RunDirectory::open_for_append(path)?;
-        let options = run::resume_options(&directory)?;
-        (directory, options)
+    let mut directory = if path.join("plan.json").is_file() {
+        RunDirectory::open_for_append(path)?
     } else {
         let plan = request.choosing(LocalHost::ask(|host| request.plan(host))?);
-        (RunDirectory::create_at(path, &plan, &request.facts)?, run::run_options(&plan))
+        RunDirectory::create_at(path, &plan, &request.facts)?
     };
     let plan = directory.plan().clone();
-    let execution = Execution { options, live: None, interrupt };
+    let execution = Execution { blind: false, live: None, interrupt };
     let ExecutionResult { finish, closed, .. } =
         run::execute(&plan, &request.facts, &mut directory, execution)?;
     Ok((finish.reason, closed))
