@@ -8,11 +8,13 @@
 //! defined here, so the types are also the documentation of the files.
 
 pub mod duplicates;
+mod effort;
 mod environment;
 mod event;
 mod gate;
 mod group;
 mod harmless;
+mod host;
 mod key;
 mod looks;
 mod metric;
@@ -31,11 +33,13 @@ mod start;
 mod surface;
 mod unit;
 
+pub use effort::{Effort, Share};
 pub use environment::{EnvironmentSpec, SpecError, parse_environment_list};
 pub use event::{CellProgress, Event, FinishReason, NoiseSeen, Timestamped};
 pub use gate::GateLimits;
 pub use group::{distinct, grouped};
 pub use harmless::{harmless, harmless_lines, is_harmful};
+pub use host::{EMULATOR, HostFacts};
 pub use key::WorkloadKey;
 pub use looks::{Conclusion, ConclusionReason, Looks};
 pub use metric::{Better, MetricSpec};
@@ -48,8 +52,8 @@ pub use parity::{
     PARITY_KEYS, PARITY_KEYS_OF_PLATFORMS, check_parity_word, is_parity_key_of_platforms, parity_key_matches,
 };
 pub use plan::{
-    EMULATOR, Effort, EnvironmentPlan, Extraction, GuestPlan, HostFacts, ImageSpec, MetricSource, Operations,
-    Orders, PLAN_FORMAT, Plan, Share, WorkloadPlan,
+    EnvironmentPlan, Extraction, GuestPlan, ImageSpec, MetricSource, Operations, Orders, PLAN_FORMAT, Plan,
+    WorkloadPlan,
 };
 pub use sample::{
     Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine, NoisyHost, OpenLoopRate,
