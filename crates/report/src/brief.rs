@@ -13,7 +13,7 @@ use crate::rows::{two_digits, units};
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
 use crate::{
-    Report, answer, costs, course, differences, duplicates, limits, neighbours, notes, plots, surface,
+    Report, answer, costs, course, differences, duplicates, limits, neighbours, notes, plots, surface, voids,
 };
 use weigh_model::{distinct, grouped};
 use weigh_stats::Verdict;
@@ -139,7 +139,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
         .chain(open)
         .chain(unequal)
         .chain(shared.map(|text| ("all", text)))
-        .chain(notes::void_counts(report).map(|text| ("void", text)))
+        .chain(voids::void_counts(report).map(|text| ("void", text)))
         .chain(failures)
         .chain(warnings);
     let more = ("more", format!("{further}every metric, CPU time and difference: `--details`"));

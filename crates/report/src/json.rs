@@ -2,7 +2,7 @@
 //! Numbers are not rounded.
 
 use crate::differences::{Difference, differences};
-use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, costs, notes, surface, troubles};
+use crate::{EnvironmentFacts, Report, ReportError, charges, circumstances, costs, surface, troubles, voids};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weigh_model::VoidUnit;
@@ -16,7 +16,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     let plan = report.plan.as_ref();
     let circumstances = &report.circumstances;
     let found = differences(report);
-    let (voids, replaced) = notes::replaced(report);
+    let (voids, replaced) = voids::replaced(report);
     let warnings: Vec<String> = troubles::all_warnings(report).map(|notice| notice.to_string()).collect();
     let mut root = object(json!({
         "format": FORMAT,

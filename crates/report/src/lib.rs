@@ -34,6 +34,7 @@ mod html;
 mod json;
 mod junit;
 mod latex;
+mod legend;
 mod limits;
 mod markdown;
 mod matrix;
@@ -56,6 +57,7 @@ mod surface;
 mod terminal;
 mod text;
 mod troubles;
+mod voids;
 
 pub use builds::Decision;
 pub use document::Document;

@@ -11,7 +11,7 @@ use crate::quantity::Scale;
 use crate::results::{Group, Row, Table};
 use crate::study::charts::Chart;
 use crate::text::shown_name;
-use crate::{Report, notes, rows, spread};
+use crate::{Report, rows, spread, voids};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use sweeps::Sweep;
@@ -317,7 +317,7 @@ fn of_row(row: &Row, names: &Names, scale: &Scale) -> Option<RowPlot> {
 fn marks(report: &Report, names: &Names) -> BTreeMap<String, Marks> {
     let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
     for void in &report.voids {
-        let (cause, _) = notes::cause_words(void.cause);
+        let (cause, _) = voids::cause_words(void.cause);
         marks.entry(shown_name(&void.workload)).or_default().voids.push((void.block, cause));
     }
     for trial in &report.circumstances.disturbed {

@@ -17,8 +17,8 @@ use crate::results::{self, Group, Median};
 use crate::text::shown_name;
 use crate::troubles::{self, Advice};
 use crate::{
-    LogEnd, Report, answer, circumstances, costs, course, differences, duplicates, limits, neighbours, notes,
-    spread, successes, surface,
+    LogEnd, Report, answer, circumstances, costs, course, differences, duplicates, legend, limits,
+    neighbours, notes, spread, successes, surface, voids,
 };
 use facts::{environments, host_facts, plan_facts};
 use weigh_model::format_bytes;
@@ -508,7 +508,7 @@ fn reading(report: &Report, groups: &[Group]) -> Section {
         if drawn { "a dot is the ratio of one block, " } else { "" },
         plain_percent(report.analysis.margin)
     );
-    let legend = notes::legend(report).into_iter().map(|(word, meaning)| Item::new(word, vec![meaning]));
+    let legend = legend::legend(report).into_iter().map(|(word, meaning)| Item::new(word, vec![meaning]));
     section
         .with(Audience::ALL, Block::bullets(notes.into_iter().chain(could_see)))
         .with(Audience::TERMINAL, Block::bullets(unequal))
@@ -547,10 +547,10 @@ fn failures(report: &Report) -> Section {
 }
 
 fn voids(report: &Report) -> Section {
-    let item = |void: notes::VoidLine| Item::line(void.summary).tone(Tone::Open).below(void.units, SHOWN);
-    let items = notes::voids(report).into_iter().map(item);
+    let item = |void: voids::VoidLine| Item::line(void.summary).tone(Tone::Open).below(void.units, SHOWN);
+    let items = voids::voids(report).into_iter().map(item);
     Section::new("Void units")
-        .with(Audience::ALL, Block::prose(notes::replacements(report).unwrap_or_default()))
+        .with(Audience::ALL, Block::prose(voids::replacements(report).unwrap_or_default()))
         .with(Audience::ALL, Block::list(ListKind::Bullets, items))
 }
 
