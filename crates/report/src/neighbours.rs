@@ -1,17 +1,21 @@
 //! Guests beside neighbours, in words: who disturbs whom, what neighbours cost, how many a guest
 //! tolerates, how they share, how well a guest is isolated.
 
+mod clauses;
+
 use crate::Report;
 use crate::document::{Audience, Block, Entry, Figure, Piece, PlotKind, Section};
 use crate::matrix::{Matrix, MatrixCell, MatrixRow};
 use crate::own::{self, OwnRow};
 use crate::plots::{IsolationPlot, Names, NeighbourPlot, Plots, Step, three};
 use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of};
-use crate::text::{join, shown_name};
-use weigh_model::{LoadKind, MetricSpec, NeighbourKind, Shares, WorkloadKey, distinct, grouped};
+use crate::text::shown_name;
+use weigh_model::{MetricSpec, NeighbourKind, Shares, WorkloadKey, distinct, grouped};
 use weigh_stats::{
     Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
 };
+
+pub(crate) use clauses::clauses;
 
 /// Losses from this one on are shown as factors, because +290 % is hard to read.
 const FACTOR_FROM: f64 = 1.0;
@@ -24,21 +28,6 @@ pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec
     sections.extend(sums(report, names, plots));
     sections.extend(isolations(report, names, plots));
     sections
-}
-
-/// Neighbours and what they do, in words.
-fn neighbours(count: u32, load: &LoadKind) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    match load {
-        LoadKind::Idle => format!("{count} idle neighbour{s}"),
-        LoadKind::Same => {
-            format!("{count} neighbour{s} that run{} it too", if count == 1 { "s" } else { "" })
-        }
-        LoadKind::Cpu => format!("{count} spinning neighbour{s}"),
-        LoadKind::Io => format!("{count} neighbour{s} doing I/O"),
-        LoadKind::Http => format!("{count} neighbour{s} serving HTTP"),
-        LoadKind::Named(name) => format!("{count} neighbour{s} ({name})"),
-    }
 }
 
 /// What neighbours do and how CPU time is shared with them, whatever their environment.
@@ -78,43 +67,13 @@ fn digits(times: Interval) -> [Quantity; 3] {
     [times.estimate, times.low, times.high].map(|x| Quantity::new(x, format!("{x:.decimals$}"), ""))
 }
 
-/// A factor with its interval, in words.
-fn times(times: Interval) -> String {
-    let [estimate, low, high] = digits(times);
-    format!("{estimate} [{low}, {high}]")
-}
-
 /// A value with the unit of a metric.
 pub(crate) fn value(metric: &MetricSpec, value: f64) -> Quantity {
     Scale::new(&metric.unit, [value], None).quantity(value)
 }
 
-/// A value in a sentence.
-fn told(metric: &MetricSpec, x: f64) -> String {
-    join(&value(metric, x).to_string())
-}
-
 fn median(metric: &MetricSpec, median: Option<f64>) -> Entry {
     median.map_or(Entry::text("not measured"), |median| Entry::quantity(value(metric, median)))
-}
-
-/// How many guests a platform tolerates, in a clause.
-fn knee(knee: &Knee, most: u32) -> String {
-    let margin = join(&plain_percent(knee.margin));
-    let mut words = vec![match (knee.within, knee.beyond) {
-        (within, None) if within == most => {
-            format!("within {margin} up to {within} guests, the most measured")
-        }
-        (1, _) => format!("within {margin} with certainty only when alone"),
-        (within, _) => format!("within {margin} up to {within} guests"),
-    }];
-    if let Some(beyond) = knee.beyond {
-        words.push(format!("certainly beyond from {beyond}"));
-    }
-    if !knee.undecided.is_empty() {
-        words.push(format!("undecided at {}", list(&knee.undecided)));
-    }
-    words.join(", ")
 }
 
 fn list(counts: &[u32]) -> String {
@@ -468,119 +427,15 @@ fn isolation(one: &Isolation) -> Entry {
     .fold(more(loss), Entry::then)
 }
 
-/// The clauses for an environment's answer, one per workload, metric and kind of neighbours, at the
-/// largest number of guests that was compared, the largest loss first; and the reason why there
-/// were no more guests.
-pub(crate) fn clauses(report: &Report, environment: &str) -> (Vec<String>, Option<String>) {
-    let of = || report.degradations.iter().filter(|one| one.environment == environment);
-    let mut losses: Vec<(f64, String)> = of().filter_map(clause).collect();
-    losses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let sums = report.sums.iter().filter(|one| one.environment == environment).filter_map(sum_clause);
-    let steps = of().flat_map(|one| &one.steps);
-    let lack = steps.filter_map(|step| reached(step.guests, step.up, step.missing_reason.as_deref())).next();
-    (sums.chain(losses.into_iter().map(|(_, text)| text)).collect(), lack)
-}
-
-/// A loss, and the clause that describes it.
-fn clause(one: &Degradation) -> Option<(f64, String)> {
-    let step = one.steps.iter().rfind(|step| step.loss.is_some())?;
-    let loss = step.loss?;
-    let name = subject(&one.key, &one.metric);
-    let shares = match one.neighbours.shares {
-        Shares::Equal => String::new(),
-        shares => format!(" ({shares})"),
-    };
-    let (alone, here) = (one.alone?, step.median?);
-    let beside = one.neighbours.environment.as_ref();
-    let beside = beside.map(|name| format!(" in {name}")).unwrap_or_default();
-    let mut text = format!(
-        "among {}{beside}{shares} {name} {} ({} alone, {} there, {})",
-        neighbours(step.guests - 1, &one.neighbours.load),
-        comparison(&one.metric, loss),
-        told(&one.metric, alone),
-        told(&one.metric, here),
-        join(&format!("n {}", step.n)),
-    );
-    if let Some(borne) = &one.knee {
-        text.push_str(&format!(", {}", knee(borne, one.steps.last()?.guests)));
-    }
-    Some((loss.estimate, text))
-}
-
-/// A loss with the verb that fits the metric.
-fn comparison(metric: &MetricSpec, loss: Interval) -> String {
-    let bytes = metric.unit.symbol() == "B";
-    if loss.estimate >= FACTOR_FROM {
-        let factor = join(&times(loss.map(|loss| 1.0 + loss)));
-        return if bytes {
-            format!("takes {factor} times as much as alone")
-        } else {
-            format!("is {factor} times slower than alone")
-        };
-    }
-    format!("costs {} against alone", join(&Effect::from(loss).to_string()))
-}
-
-fn sum_clause(one: &Sum) -> Option<String> {
-    let step = one.steps.iter().rfind(|step| step.scale.is_some())?;
-    let grew = match one.grew_up_to {
-        None => String::new(),
-        Some(1) => ", no number of guests certainly increased it".into(),
-        Some(most) => format!(", it certainly grew up to {most}"),
-    };
-    let even = step.jain.map_or(String::new(), |jain| format!(", Jain's index {:.3}", jain.median));
-    let beside = one.beside.as_ref();
-    let beside = beside.map(|name| format!(", {} of them in {name},", step.guests - 1)).unwrap_or_default();
-    Some(format!(
-        "{} guests together{beside} do {} times what one does alone in {} ({}, {}){grew}{even}",
-        step.guests,
-        join(&times(step.scale?)),
-        one.key,
-        told(&one.metric, step.median?),
-        join(&format!("n {}", step.n)),
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weigh_model::Unit;
-
-    fn interval(estimate: f64, half: f64) -> Interval {
-        Interval { estimate, low: estimate - half, high: estimate + half }
-    }
 
     #[test]
-    fn neighbours_are_named_by_their_work() {
-        assert_eq!(neighbours(1, &LoadKind::Cpu), "1 spinning neighbour");
-        assert_eq!(neighbours(7, &LoadKind::Cpu), "7 spinning neighbours");
-        assert_eq!(neighbours(1, &LoadKind::Same), "1 neighbour that runs it too");
-        assert_eq!(neighbours(3, &LoadKind::Same), "3 neighbours that run it too");
-        assert_eq!(neighbours(2, &LoadKind::from("compile".to_string())), "2 neighbours (compile)");
-    }
-
-    #[test]
-    fn a_large_loss_is_a_factor_and_memory_is_no_speed() {
-        assert_eq!(more(interval(0.031, 0.012)).words(), "+3.1 % [+1.9, +4.3]");
-        assert_eq!(more(interval(2.9, 0.15)).words(), "×3.90 [3.75, 4.05]");
-        let metric = |unit: &str| MetricSpec { unit: Unit::normalise(unit).0, ..MetricSpec::time("x") };
-        assert!(comparison(&metric("s"), interval(2.9, 0.15)).ends_with("times slower than alone"));
-        assert!(comparison(&metric("B"), interval(2.9, 0.15)).ends_with("times as much as alone"));
-    }
-
-    #[test]
-    fn uncertain_effects_are_not_reported_as_certain() {
-        let of = |within, beyond, undecided: &[u32]| {
-            let found = Knee { margin: 0.05, within, beyond, undecided: undecided.to_vec() };
-            knee(&found, 16).replace('\u{a0}', " ")
-        };
-        assert_eq!(of(16, None, &[]), "within 5 % up to 16 guests, the most measured");
-        assert_eq!(
-            of(2, Some(8), &[4]),
-            "within 5 % up to 2 guests, certainly beyond from 8, undecided at 4"
-        );
-        assert_eq!(of(1, Some(2), &[]), "within 5 % with certainty only when alone, certainly beyond from 2");
-        assert_eq!(of(1, None, &[2, 16]), "within 5 % with certainty only when alone, undecided at 2, 16");
+    fn a_large_loss_is_a_factor() {
+        let more = |estimate, low, high| more(Interval { estimate, low, high }).words();
+        assert_eq!(more(0.031, 0.019, 0.043), "+3.1 % [+1.9, +4.3]");
+        assert_eq!(more(2.9, 2.75, 3.05), "×3.90 [3.75, 4.05]");
     }
 
     #[test]
