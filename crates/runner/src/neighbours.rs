@@ -15,15 +15,17 @@
 //! Neighbours may be of another environment than the measured guest; everything here is the same.
 
 mod rates;
+mod results;
+mod room;
 mod shares;
 mod watch;
 pub(crate) mod work;
 
 use crate::pool::EnvironmentPool;
-use crate::start::footprint::{floor_bytes, shown};
+use crate::start::footprint::floor_bytes;
 use crate::start::guest_pool::{GuestPool, Reply, Request};
 use crate::trial::{Failure, Measured};
-use rates::{Window, counted, jain, least_to_most, reached, together};
+use room::Room;
 use shares::share_out;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,15 +36,14 @@ use watch::MemoryWatch;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::ShareBefore;
 use weigh_host::clock::monotonic_ns;
-use weigh_model::{
-    Extraction, FailureKind, Iteration, Load, Neighbours, Operations, Shares, WorkloadPlan, format_bytes,
-    neighbours,
-};
+use weigh_model::{Extraction, FailureKind, Load, Neighbours, Operations, Shares, WorkloadPlan};
 use weigh_observe::Sensors;
 use weigh_observe::memory::{available_bytes, total_bytes};
 use weigh_platforms::{Guest, GuestRequest};
 use weigh_workloads::without_neighbours;
 use work::{StopToken, Task, TaskResult};
+
+pub(crate) use results::{NeighbourResults, TooFewGuests, only_guests_up};
 
 /// Deadline for the init of a neighbour; an emulated machine is slow.
 const INIT_DEADLINE: Duration = Duration::from_secs(120);
@@ -106,25 +107,6 @@ pub(crate) struct NeighbourTrial<'a> {
     pub(crate) bare: bool,
     pub(crate) trial: u64,
     pub(crate) seed: u64,
-}
-
-/// Fewer guests were up than the workload asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TooFewGuests {
-    /// Guests that were up, the measured one among them.
-    pub(crate) up: u32,
-    pub(crate) reason: String,
-    /// Whether the user interrupted it.
-    pub(crate) interrupted: bool,
-}
-
-/// What neighbours did in a trial.
-pub(crate) struct NeighbourResults {
-    all: Vec<TaskResult>,
-    /// CPU time of the guests and the length of the windows, nanoseconds.
-    used: Option<(u64, u64)>,
-    /// Set when not all of them were there to the end.
-    fewer: Option<TooFewGuests>,
 }
 
 /// Starts the neighbours of a workload, or thaws those that stayed from an earlier trial.
@@ -240,43 +222,6 @@ pub(crate) fn with_neighbours_s(workload: &WorkloadPlan, alone_s: f64) -> f64 {
     };
     let slower = if neighbours.load == Load::Idle { 1.0 } else { f64::from(neighbours.guests) };
     alone_s * slower + LAUNCH_S * f64::from(neighbours.guests - 1)
-}
-
-/// The memory of the host, and how much of it must stay free.
-struct Room {
-    available: fn() -> Option<u64>,
-    floor: u64,
-}
-
-impl Room {
-    /// Why no more guests may be started, if memory is short.
-    fn shortage(&self, up: u32) -> Option<String> {
-        let available = (self.available)().filter(|available| *available < self.floor)?;
-        Some(watch::too_little(available, self.floor, up))
-    }
-
-    /// How many guests there is room for if each fills its memory, and why not for more.
-    fn most(&self, guest_pool: &GuestPool, others: u32) -> (u32, Option<String>) {
-        let sized = guest_pool.recipe.request.memory_bytes.filter(|_| guest_pool.recipe.can.sized_memory);
-        let (Some(each), Some(available)) = (sized, (self.available)()) else { return (others, None) };
-        room_for(others, each, available, self.floor)
-    }
-}
-
-/// How many guests of `each` bytes there is room for, and why not for more.
-fn room_for(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<String>) {
-    let fit = u32::try_from(available.saturating_sub(floor) / each.max(1)).unwrap_or(u32::MAX);
-    if fit >= others {
-        return (others, None);
-    }
-    let reason = format!(
-        "{others} more guests of {} could fill {}, the host has {} available and keeps {}",
-        format_bytes(each),
-        format_bytes(u64::from(others).saturating_mul(each)),
-        shown(available),
-        shown(floor)
-    );
-    (fit, Some(reason))
 }
 
 /// Starts `others` guests, a few at a time. Stops at the first that fails, when memory runs short,
@@ -546,93 +491,9 @@ impl ActiveNeighbours {
     }
 }
 
-impl NeighbourResults {
-    /// Set if the number of guests is the only result of the trial.
-    pub(crate) fn too_few(&self) -> Option<&TooFewGuests> {
-        self.fewer.as_ref()
-    }
-
-    fn add_to(&self, workload: &WorkloadPlan, guests: u32, measured: &mut Measured) {
-        let (mut values, mut absent) = (BTreeMap::new(), BTreeMap::new());
-        let mut put = |name: &str, value: Result<f64, &str>| match value {
-            Ok(value) if value.is_finite() && value > 0.0 => drop(values.insert(name.to_string(), value)),
-            Ok(_) => drop(absent.insert(name.to_string(), NOTHING.to_string())),
-            Err(reason) => drop(absent.insert(name.to_string(), reason.to_string())),
-        };
-        put(neighbours::UP, Ok(f64::from(guests)));
-        let cpu = self.used.map(|(used_ns, windows_ns)| used_ns as f64 / windows_ns.max(1) as f64);
-        put(neighbours::NEIGHBOURS_CPU, cpu.ok_or("this host does not see the CPU time of these guests"));
-        let window = Window::of(&measured.iterations).ok_or("the measured run took no time");
-        let done = window.and_then(|window| together(&self.all, window).ok_or(UNFINISHED));
-        put(neighbours::NEIGHBOURS_RATE, done);
-        let rates = window.and_then(|window| self.rates(workload, &measured.iterations, window));
-        put(neighbours::SUM, rates.as_ref().map(|rates| rates.iter().sum::<f64>()).map_err(|reason| *reason));
-        put(neighbours::JAIN, rates.as_ref().map(|rates| jain(rates)).map_err(|reason| *reason));
-        put(
-            neighbours::LEAST_TO_MOST,
-            rates.as_ref().map(|rates| least_to_most(rates)).map_err(|reason| *reason),
-        );
-        let stamps = workload.metrics.iter().filter(|metric| metric.from == Extraction::Stamp);
-        let names: Vec<&String> = stamps.map(|metric| &metric.spec.name).collect();
-        for iteration in &mut measured.iterations {
-            let wanted = |name: &String| names.contains(&name);
-            iteration.values.extend(values.clone().into_iter().filter(|(name, _)| wanted(name)));
-            iteration.absent.extend(absent.clone().into_iter().filter(|(name, _)| wanted(name)));
-        }
-    }
-
-    /// The rate of each guest, the measured one first.
-    fn rates(
-        &self,
-        workload: &WorkloadPlan,
-        iterations: &[Iteration],
-        window: Window,
-    ) -> Result<Vec<f64>, &'static str> {
-        let own = without_neighbours(workload);
-        let measured = reached(&own, iterations).ok_or("the measured guest counted nothing")?;
-        let mut rates = vec![measured];
-        for done in &self.all {
-            rates.push(reached(&own, &counted(done, window)).ok_or(UNFINISHED)?);
-        }
-        Ok(rates)
-    }
-}
-
-const NOTHING: &str = "it is zero, so there can be no ratio";
-const UNFINISHED: &str = "a neighbour completed no run while the measured guest ran; use a larger size";
-
-/// The result of a trial that has only the number of guests.
-pub(crate) fn only_guests_up(workload: &WorkloadPlan, fewer: &TooFewGuests) -> Measured {
-    let now_ns = monotonic_ns();
-    let mut iteration = Iteration { host_started_ns: now_ns, host_ended_ns: now_ns, ..Iteration::default() };
-    for metric in &workload.metrics {
-        if metric.spec.name == neighbours::UP {
-            iteration.values.insert(neighbours::UP.into(), f64::from(fewer.up));
-        } else {
-            iteration.absent.insert(metric.spec.name.clone(), fewer.reason.clone());
-        }
-    }
-    Measured { iterations: vec![iteration], observed: None, clock: None }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const GIB: u64 = 1 << 30;
-
-    #[test]
-    fn the_number_of_machines_leaves_the_host_its_memory() {
-        assert_eq!(room_for(3, GIB, 8 * GIB, GIB), (3, None));
-        let (fit, reason) = room_for(3, 4 * GIB, 10 * GIB, GIB);
-        assert_eq!(fit, 2);
-        let reason = reason.unwrap();
-        assert!(
-            reason.contains("3 more guests of 4GiB could fill 12GiB") && reason.contains("keeps 1GiB"),
-            "{reason}"
-        );
-        assert_eq!(room_for(2, 4 * GIB, GIB, 2 * GIB).0, 0);
-    }
 
     #[test]
     fn clients_stay_off_the_cpus_of_both_environments() {
