@@ -54,6 +54,15 @@ impl Form {
             Self::Whole => "in whole trials",
         }
     }
+
+    /// The name of the form on its own, with the length of its slices, microseconds, if known.
+    pub fn title(self, slices_us: Option<u32>) -> String {
+        match (self, slices_us) {
+            (Self::Slices, Some(us)) => format!("slices of {}", SliceChoice::Length(us)),
+            (Self::Slices, None) => "slices".into(),
+            (Self::Whole, _) => "whole trials".into(),
+        }
+    }
 }
 
 /// What is compared with itself.

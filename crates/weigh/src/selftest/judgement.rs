@@ -4,7 +4,6 @@ use super::conduct::{Measured, SelftestResults};
 use super::design::{BLOCKS, Design, EFFECTS, Form};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use weigh_model::SliceChoice;
 use weigh_report::Document;
 use weigh_report::document::{Audience, Block, Column, Entry, Item, ListKind, Row, Section, Table, Tone};
 use weigh_stats::{Band, Interval, binomial_band, poisson_binomial_band, power, rejection_by_chance};
@@ -350,11 +349,7 @@ pub fn document(judgement: &Judgement) -> Document {
 }
 
 fn table(judgement: &Judgement, of: &FormJudgement) -> Table {
-    let form = match (of.form, judgement.slices_us) {
-        (Form::Slices, Some(us)) => format!("slices of {}", SliceChoice::Length(us)),
-        (Form::Slices, None) => "slices".into(),
-        (Form::Whole, _) => "whole trials".into(),
-    };
+    let form = of.form.title(judgement.slices_us);
     let FormJudgement { done, .. } = of;
     let Judgement { blocks, seed, .. } = judgement;
     let caption = format!("{form}: {done} comparisons of {blocks} blocks each, seed {seed}");

@@ -9,8 +9,8 @@ use crate::error::{ExitKind, Failure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{
-    Comparison, Effort, EnvironmentPlan, EnvironmentSpec, GuestPlan, HostFacts, MetricSpec, Plan, Record,
-    Series, WorkloadKey, WorkloadPlan,
+    Comparison, Effort, EnvironmentSpec, GuestPlan, HostFacts, MetricSpec, Plan, Record, Series, WorkloadKey,
+    WorkloadPlan,
 };
 use weigh_report::document::{Audience, Block, Column, Entry, Row, Section, Table, Tone};
 use weigh_report::{Document, Scale};
@@ -209,11 +209,7 @@ impl Pair {
         let workloads = [self.kernel, self.tool]
             .into_iter()
             .map(|side| side.plan(&library, facts).map(|workload| WorkloadPlan { warmup, ..workload }));
-        let native = EnvironmentPlan {
-            name: NATIVE.into(),
-            spec: EnvironmentSpec::parse(NATIVE)?,
-            variables: BTreeMap::new(),
-        };
+        let native = EnvironmentSpec::parse(NATIVE)?.into();
         let (name, workloads) = (format!("tools-{}", self.name), workloads.collect::<Result<_, _>>()?);
         let plan = Plan::of(name, vec![native], workloads, Effort::Fixed { blocks });
         let guest = GuestPlan { cpus: cpus.to_vec(), ..plan.guest };
