@@ -198,7 +198,7 @@ fn pool_of(
         ..Failure::new(FailureKind::Launch, failure.reason)
     })?;
     if serves {
-        recipe.ports = pool.ports_of_neighbours(others).ok_or_else(|| {
+        recipe.ports = pool.unused_ports(others as usize).ok_or_else(|| {
             let reason = format!("the host has no {others} free ports for the servers of neighbours");
             Failure::new(FailureKind::Preparation, reason)
         })?;

@@ -32,10 +32,7 @@ pub(crate) struct PoolEntry {
     pub(crate) platform: &'static dyn Platform,
     spec: EnvironmentSpec,
     root: Arc<Root>,
-    freezes: bool,
-    timed: bool,
-    /// Whether the guests' processes run on the host's kernel.
-    pub(crate) shares_kernel: bool,
+    pub(crate) can: Capabilities,
     /// Whether its guests have nothing but the probe, and no storage.
     pub(crate) bare: bool,
     /// Whether the probe has described the measured programs, which are the same in all instances.
@@ -300,15 +297,12 @@ impl<'a> EnvironmentPool<'a> {
             let request = pool.request(&spec, &root);
             let prepared = platform.prepare(host, &request);
             let unprepared = prepared.err().map(|error| LaunchFailure::new(next_instance, &error, None));
-            let Capabilities { freeze: freezes, timed, shares_kernel, .. } = can;
             let bare = image == ImageSpec::Probe && matches!(spec.get("storage"), None | Some("tmpfs"));
             pool.entries.push(PoolEntry {
                 platform,
                 spec,
                 root,
-                freezes,
-                timed,
-                shares_kernel,
+                can,
                 bare,
                 described: false,
                 neighbours: None,
@@ -381,8 +375,8 @@ impl<'a> EnvironmentPool<'a> {
         let ports = self.ports(number)?;
         let mut request = self.request(&entry.spec, &entry.root);
         request.publish.clone_from(&ports);
+        let can = entry.can;
         self.next_instance += 1;
-        let entry = &self.entries[environment];
         let mut guest = entry
             .platform
             .launch(self.host, &request)
@@ -390,29 +384,30 @@ impl<'a> EnvironmentPool<'a> {
         let log = guest.log();
         let failed = |error| LaunchFailure::new(number, &error, log.clone());
         // Whatever the guest's init still starts would be measured as part of the workload.
-        if entry.platform.capabilities(&entry.spec).system {
+        if can.system {
             let deadline = weigh_host::deadlines::scaled(SYSTEM_DEADLINE);
-            system::init_ns(&mut *guest, &entry.platform.capabilities(&entry.spec), deadline).map_err(
-                |failure| LaunchFailure { instance: number, reason: failure.reason, log: log.clone() },
-            )?;
+            system::init_ns(&mut *guest, &can, deadline).map_err(|failure| LaunchFailure {
+                instance: number,
+                reason: failure.reason,
+                log: log.clone(),
+            })?;
         }
-        let clock = GuestClock::identify(guest.session(), entry.timed, &self.host_facts.boot)
+        let clock = GuestClock::identify(guest.session(), can.timed, &self.host_facts.boot)
             .map_err(|error| failed(error.into()))?;
         let describe = !entry.described && (self.piloting || !self.measures_cold());
         let subject = if describe { self.subject.clone() } else { self.subject.without_programs() };
-        let capabilities = entry.platform.capabilities(&entry.spec);
-        let facts = gather(&mut *guest, &capabilities, &subject, ports.first().copied())
+        let facts = gather(&mut *guest, &can, &subject, ports.first().copied())
             .map_err(|error| failed(error.into()))?;
-        let freezes = entry.freezes;
+        let freezes = can.freeze;
         let (attached, warm) = (None, BTreeSet::new());
-        let is_limited = capabilities.memory_limit || capabilities.sized_memory;
+        let is_limited = can.memory_limit || can.sized_memory;
         let memory_bytes = request.memory_bytes.filter(|_| is_limited).unwrap_or(0);
         let mut instance =
             Instance { guest, number, attached, clock, warm, facts, ports, memory_bytes, freezes };
         instance.rest().map_err(failed)?;
         self.entries[environment].described |= describe;
         let accounts = instance.guest.accounts();
-        if !capabilities.elsewhere {
+        if !can.elsewhere {
             instance.attached = Some(self.sensors.attach(&accounts, self.cpus(&request)));
         }
         self.entries[environment].daemons = accounts.daemons;
@@ -421,18 +416,17 @@ impl<'a> EnvironmentPool<'a> {
 
     /// Ports for the servers of an instance, which no other instance has.
     fn ports(&self, instance: u64) -> Result<Vec<u16>, LaunchFailure> {
-        let taken: Vec<u16> = self.entries.iter().flat_map(PoolEntry::ports).copied().collect();
-        ports::unused(ports::wanted(self.plan), &taken).ok_or_else(|| LaunchFailure {
+        self.unused_ports(ports::wanted(self.plan)).ok_or_else(|| LaunchFailure {
             instance,
             reason: "no port of the host is free for a server; end some of what listens on ports".into(),
             log: None,
         })
     }
 
-    /// One port for each of this many guests, used neither by the host nor by an instance.
-    pub(crate) fn ports_of_neighbours(&self, guests: u32) -> Option<Vec<u16>> {
+    /// This many ports, used neither by the host nor by an instance.
+    pub(crate) fn unused_ports(&self, wanted: usize) -> Option<Vec<u16>> {
         let taken: Vec<u16> = self.entries.iter().flat_map(PoolEntry::ports).copied().collect();
-        ports::unused(guests as usize, &taken)
+        ports::unused(wanted, &taken)
     }
 
     /// The CPUs of load generators on this host: those that no guest uses, or all if guests use
@@ -461,7 +455,7 @@ impl<'a> EnvironmentPool<'a> {
             server: workload.staging.server.as_ref()?,
             spec: entry.spec.clone(),
             root: Arc::clone(&entry.root),
-            can: entry.platform.capabilities(&entry.spec),
+            can: entry.can,
             variables: &self.plan.environments[environment].variables,
             directory: self.working_directory(environment),
             loader_directory: self.plan.guest.working_directory.as_deref().filter(|_| here),
@@ -492,7 +486,7 @@ impl<'a> EnvironmentPool<'a> {
         let recipe = Recipe {
             host: Arc::clone(&self.shared),
             platform: entry.platform,
-            can: entry.platform.capabilities(&entry.spec),
+            can: entry.can,
             request: self.request_of(environment),
             ports: Vec::new(),
         };
@@ -508,8 +502,7 @@ impl<'a> EnvironmentPool<'a> {
 
     /// Whether the guests of an environment are on another machine.
     pub(crate) fn is_elsewhere(&self, environment: usize) -> bool {
-        let entry = &self.entries[environment];
-        entry.platform.capabilities(&entry.spec).elsewhere
+        self.entries[environment].can.elsewhere
     }
 
     /// The parity keys in which the platform and the keys of an environment imply a difference.
@@ -517,9 +510,8 @@ impl<'a> EnvironmentPool<'a> {
         let entry = &self.entries[environment];
         let image = common_keys::image(entry.platform, &entry.spec, &self.plan.guest.image);
         let mut implies = common_keys::implied(&entry.spec, image != self.plan.guest.image);
-        let capabilities = entry.platform.capabilities(&entry.spec);
-        implies.extend_from_slice(capabilities.implies);
-        if capabilities.sized_memory {
+        implies.extend_from_slice(entry.can.implies);
+        if entry.can.sized_memory {
             implies.extend_from_slice(common_keys::VIRTUAL_NIC_DIFFERENCES);
         }
         implies
@@ -529,8 +521,7 @@ impl<'a> EnvironmentPool<'a> {
     /// root.
     pub(crate) fn working_directory(&self, environment: usize) -> Option<&'a Path> {
         let entry = &self.entries[environment];
-        let can = entry.platform.capabilities(&entry.spec);
-        let sees_host = entry.root.host && (can.host_root || can.fake);
+        let sees_host = entry.root.host && (entry.can.host_root || entry.can.fake);
         self.plan.guest.working_directory.as_deref().filter(|_| sees_host)
     }
 

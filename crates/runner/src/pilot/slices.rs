@@ -282,7 +282,7 @@ impl Runner<'_> {
             return Err(whole.iter().map(named).collect::<Vec<_>>().join("; "));
         }
         let is_quick = matches!(self.plan.effort, Effort::Quick { .. });
-        let has_kernel = |(environment, _): &(usize, _)| !self.pool.entries[*environment].shares_kernel;
+        let has_kernel = |(environment, _): &(usize, _)| !self.pool.entries[*environment].can.shares_kernel;
         let longest = is_quick && sliced.iter().any(has_kernel);
         let (length_us, reason) = match asked_us {
             Some(us) => (us, "as the user asks"),
