@@ -64,7 +64,7 @@ pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_durat
 pub use slices::{
     MarkColumns, PieceStatistic, SLICE_BOUNDS_US, SliceChoice, SliceMark, SlicedWork, Slices, Slicing,
 };
-pub use spelling::{did_you_mean, hex, nearest};
+pub use spelling::{did_you_mean, hex, nearest, number_of};
 pub use staging::{LoadLoop, Pace, RUN_WORDS, ServerPlan, Staging, Transport};
 pub use start::{Caches, LARGEST_COPY, StartPlan, Started, stamps, weights};
 pub use surface::{Caller, CallerCalls, Surface};

@@ -1,8 +1,9 @@
-//! Words that name values: the value of a word, the nearest valid word for an error message, and
-//! bytes as digits.
+//! Words that name values: the value of a word, the nearest valid word for an error message, a
+//! number of things, and bytes as digits.
 
 use serde::Deserialize;
 use serde::de::value::{Error, StrDeserializer};
+use std::fmt::Display;
 
 /// Returns the candidate nearest to `word`, if it is near enough to be what the user meant.
 ///
@@ -25,6 +26,12 @@ pub fn did_you_mean(nearest: Option<&str>, otherwise: impl FnOnce() -> String) -
     nearest.map_or_else(otherwise, |near| format!("did you mean `{near}`?"))
 }
 
+/// Returns a number of things, as in `1 block` and `3 blocks`.
+pub fn number_of<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let s = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{s}")
+}
+
 /// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -37,7 +44,7 @@ pub(crate) fn variant<'a, T: Deserialize<'a>>(word: &'a str) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{hex, nearest};
+    use super::{hex, nearest, number_of};
 
     #[test]
     fn a_misspelt_word_gets_the_nearest_known_one_or_none() {
@@ -45,6 +52,11 @@ mod tests {
         assert_eq!(nearest("dokcer", words), Some("docker"));
         assert_eq!(nearest("name", words), Some("namespaces"));
         assert_eq!(nearest("qemu", words), None);
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!([0, 1, 2].map(|count| number_of(count, "run")), ["0 runs", "1 run", "2 runs"]);
     }
 
     #[test]

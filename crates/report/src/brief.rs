@@ -15,7 +15,7 @@ use crate::troubles::{self, Advice, FailureLine};
 use crate::{
     Report, answer, costs, course, differences, duplicates, limits, neighbours, notes, plots, surface, voids,
 };
-use weigh_model::{distinct, grouped};
+use weigh_model::{distinct, grouped, number_of};
 use weigh_stats::Verdict;
 
 /// The number of warnings that have a line before the rest is counted.
@@ -126,7 +126,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
     let warnings: Vec<String> = warnings.flat_map(warning).collect();
     let further = match warnings.len().saturating_sub(WARNINGS) {
         0 => String::new(),
-        more => format!("{more} further warning{}, and ", if more == 1 { "" } else { "s" }),
+        more => format!("{}, and ", number_of(more, "further warning")),
     };
     let warnings = warnings.into_iter().take(WARNINGS).map(|text| ("warning", text));
     let open = undecided(groups).map(|text| ("open", text));

@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::quantity::{Effect, duration_ns, plain_percent, share};
 use crate::text::join;
-use weigh_model::{ClockState, HostSettings, NoiseLimits};
+use weigh_model::{ClockState, HostSettings, NoiseLimits, number_of};
 use weigh_stats::{ClockSummary, LoaderSummary, NoiseSummary, SliceSummary, SlicedCell};
 
 /// What is known about an environment's clock, in words (method specification, "Clocks").
@@ -71,8 +71,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
         "throttling".into(),
         match noise.throttled {
             0 => "a CPU limit held up no trial".into(),
-            1 => "a CPU limit held up 1 trial".into(),
-            trials => format!("a CPU limit held up {trials} trials"),
+            trials => format!("a CPU limit held up {}", number_of(trials, "trial")),
         },
     ));
     lines.push(("frequency".into(), frequency(noise)));
@@ -108,8 +107,7 @@ pub(crate) fn noise(report: &Report) -> Vec<(String, String)> {
         "kernel log".into(),
         match noise.kernel_log.len() {
             0 => "no new warning".into(),
-            1 => "1 new warning".into(),
-            several => format!("{several} new warnings"),
+            some => number_of(some, "new warning"),
         },
     ));
     lines.extend(noise.kernel_log.iter().map(|line| ("kernel log".to_string(), line.clone())));
@@ -142,11 +140,10 @@ fn slices(summary: &SliceSummary) -> String {
 /// The machine of the load generators, if it is not the host.
 fn machine(report: &Report) -> Option<String> {
     let machine = report.circumstances.loader_machine.as_ref()?;
-    let cpus = machine.cpus.len();
     let mut parts = vec![
         format!("on {}", machine.environment),
         format!("kernel {}", machine.kernel),
-        format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }),
+        number_of(machine.cpus.len(), "CPU"),
     ];
     parts.extend(machine.cpu_model.clone());
     parts.push(format!("this host is {} there", machine.host_address));
@@ -246,7 +243,7 @@ fn settings(settings: &HostSettings) -> String {
         word("clock source", &settings.clock_source),
         word("transparent huge pages", &settings.transparent_huge_pages),
         switch("SMT", settings.smt),
-        settings.numa_nodes.map(|nodes| format!("{nodes} NUMA node{}", if nodes == 1 { "" } else { "s" })),
+        settings.numa_nodes.map(|nodes| number_of(nodes, "NUMA node")),
         switch("NUMA balancing", settings.numa_balancing),
         switch("same-page merging", settings.ksm),
         settings.aslr.map(|level| format!("address randomisation {level}")),

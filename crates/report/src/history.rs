@@ -11,7 +11,7 @@ use crate::text::{join, shown_name};
 use crate::{Format, Options, ReportError, render_document};
 use serde::Serialize;
 use serde_json::{Value, json};
-use weigh_model::{MetricSpec, WorkloadKey, distinct, grouped};
+use weigh_model::{MetricSpec, WorkloadKey, distinct, grouped, number_of};
 use weigh_stats::{Interval, Notice, Shift, rise};
 
 /// Version of the JSON. Changes: 1, first version.
@@ -217,8 +217,8 @@ fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> 
         ];
         let mut remarks = report.described(series);
         if series.left_out > 0 {
-            let plural = if series.left_out == 1 { "" } else { "s" };
-            remarks.push(format!("{} earlier run{plural} under other conditions left out", series.left_out));
+            let runs = number_of(series.left_out, "earlier run");
+            remarks.push(format!("{runs} under other conditions left out"));
         }
         let remark = (!remarks.is_empty()).then(|| remarks.join("; "));
         OwnRow { name: Entry::name(&series.environment), entries, remark }

@@ -10,7 +10,7 @@ use crate::own::{self, OwnRow};
 use crate::plots::{IsolationPlot, Names, NeighbourPlot, Plots, Step, three};
 use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of};
 use crate::text::shown_name;
-use weigh_model::{MetricSpec, NeighbourKind, Shares, WorkloadKey, distinct, grouped};
+use weigh_model::{MetricSpec, NeighbourKind, Shares, WorkloadKey, distinct, grouped, number_of};
 use weigh_stats::{
     Degradation, DegradationStep, Evenness, Interval, Isolation, Knee, Reference, Sum, SumStep,
 };
@@ -343,9 +343,9 @@ fn isolations(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section>
         |one: &&Isolation| (subject(&one.key, &one.metric), one.guests, one.neighbours.environment.clone());
     let mut sections = Vec::new();
     for ((subject, guests, beside), all) in grouped(&report.isolations, same) {
-        let s = if guests == 2 { "" } else { "s" };
         let beside = beside.map(|name| format!(" in {name}")).unwrap_or_default();
-        let caption = format!("{subject}: isolation from {} neighbour{s}{beside}", guests.saturating_sub(1));
+        let neighbours = number_of(guests.saturating_sub(1), "neighbour");
+        let caption = format!("{subject}: isolation from {neighbours}{beside}");
         let columns = distinct(all.iter().map(|one| column(one)));
         let row = |(environment, own): (&String, Vec<&&Isolation>)| {
             let entry = |heading: &String| {

@@ -7,7 +7,7 @@ use crate::differences::{Standing, differences, keys, misnamed};
 use crate::quantity::{magnitude, plain_percent};
 use crate::results::common_flags;
 use std::collections::BTreeMap;
-use weigh_model::{Better, HostFacts, NoiseLimits, distinct, format_bytes};
+use weigh_model::{Better, HostFacts, NoiseLimits, distinct, format_bytes, number_of};
 use weigh_stats::{Cell, EQUIVALENT_FEWEST_BLOCKS, Flag, Warning, WarningKind};
 
 /// The meaning of the column of the smallest effects.
@@ -301,9 +301,8 @@ pub(crate) fn reading(report: &Report) -> Vec<String> {
     notes.push(meaning);
     if analysis.comparisons > 0 {
         let adjusted = format!(
-            "An interval is that of its comparison alone; verdicts are adjusted for {} comparison{} (Holm).",
-            analysis.comparisons,
-            if analysis.comparisons == 1 { "" } else { "s" }
+            "An interval is that of its comparison alone; verdicts are adjusted for {} (Holm).",
+            number_of(analysis.comparisons, "comparison")
         );
         let margin = plain_percent(analysis.margin);
         notes.push(if analysis.exploratory {

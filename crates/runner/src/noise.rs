@@ -5,7 +5,9 @@
 //! void because of its values.
 
 use std::fmt;
-use weigh_model::{ClockCheck, ClockState, CpuTime, NoiseLimits, NoiseSeen, Plan, Trial, VoidCause};
+use weigh_model::{
+    ClockCheck, ClockState, CpuTime, NoiseLimits, NoiseSeen, Plan, Trial, VoidCause, number_of,
+};
 
 /// The fewest units after which a host can be called noisy.
 const TELLING_UNITS: u32 = 6;
@@ -130,10 +132,9 @@ impl Signals {
     fn words(&self, time: CpuTime) -> String {
         let counted = CpuTime { uncertainty_ns: 0, ..time };
         format!(
-            "{} of {} CPU{} in {:.2} s, {} of that certain",
+            "{} of {} in {:.2} s, {} of that certain",
             percent(self.share(counted)),
-            self.cpus.max(1),
-            if self.cpus > 1 { "s" } else { "" },
+            number_of(self.cpus.max(1), "CPU"),
             self.window_ns as f64 * 1e-9,
             percent(self.share(time)),
         )
@@ -141,9 +142,8 @@ impl Signals {
 
     fn throttle_words(&self) -> String {
         format!(
-            "a CPU bandwidth limit held the guest up in {} period{}, {:.3} s in all",
-            self.throttled_periods,
-            if self.throttled_periods == 1 { "" } else { "s" },
+            "a CPU bandwidth limit held the guest up in {}, {:.3} s in all",
+            number_of(self.throttled_periods, "period"),
             self.throttled_ns as f64 * 1e-9
         )
     }

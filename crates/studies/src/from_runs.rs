@@ -11,7 +11,7 @@ use crate::study::{Arm, Claim, Experiment, Measure, Place, Study, View};
 use numbers::Row;
 use std::collections::BTreeSet;
 use std::path::Path;
-use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan, distinct};
+use weigh_model::{Effort, EnvironmentPlan, EnvironmentSpec, HostFacts, Plan, distinct, number_of};
 use weigh_report::Report;
 use weigh_report::study::ViewForm;
 use weigh_workloads::FileError;
@@ -154,7 +154,6 @@ fn experiment(run: &RunSource<'_>) -> Result<Experiment, FromRunsError> {
     let baseline = arms.iter().find(|arm| arm.label == plan.baseline).unwrap_or(&arms[0]).id.clone();
     let source = format!("run {}", run.run);
     let blocks = report.blocks_done.unwrap_or_default();
-    let plural = if blocks == 1 { "" } else { "s" };
     let claims = rows.iter().flat_map(|row| claims::of(row, &arms, &baseline, plan.margin, &source));
     Ok(Experiment {
         name: run.experiment.clone(),
@@ -162,7 +161,7 @@ fn experiment(run: &RunSource<'_>) -> Result<Experiment, FromRunsError> {
         reanalyse: Vec::new(),
         title: report.title.clone(),
         source: source.clone(),
-        statistic: format!("mean of {blocks} block{plural}; standard deviation"),
+        statistic: format!("mean of {}; standard deviation", number_of(blocks, "block")),
         baseline: baseline.clone(),
         measure: run.measure.clone(),
         instead: Vec::new(),

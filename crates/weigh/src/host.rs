@@ -14,7 +14,7 @@ use weigh_host::state::StateDirectory;
 use weigh_host::{clock, facts};
 use weigh_images::store::Store;
 use weigh_images::{ImageError, Programs};
-use weigh_model::{EnvironmentSpec, ImageSpec};
+use weigh_model::{EnvironmentSpec, ImageSpec, number_of};
 use weigh_platforms::loader::RemoteMachine;
 use weigh_platforms::{self as platforms, Availability, Host, Platform, PlatformError, Undoers};
 
@@ -304,8 +304,7 @@ impl HostView for LocalHost {
         let ready: Vec<String> = ready.map(|(platform, _)| platform.name().to_string()).collect();
         let missing = platforms.len() - ready.len();
         if missing > 0 {
-            let s = if missing == 1 { "" } else { "s" };
-            ui::note(&format!("{missing} more platform{s}: `weigh doctor`"));
+            ui::note(&format!("{}: `weigh doctor`", number_of(missing, "more platform")));
         }
         Ok(ready)
     }

@@ -11,7 +11,9 @@ pub use read::Read;
 pub use samples::{from_samples, from_tool};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use weigh_model::{Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan, distinct};
+use weigh_model::{
+    Comparison, Effort, Event, FinishReason, Plan, Started, WorkloadPlan, distinct, number_of,
+};
 use weigh_report::{ComparedRuns, Decision, EnvironmentFacts, Gate, Judgement, LogEnd, Report, ReportError};
 use weigh_stats::{
     ComparedRun, Failure as Failed, Limit, Notice, Options, RunData, RunEstimates, RunFacts, analyse,
@@ -371,7 +373,7 @@ fn effort(plan: &Plan) -> String {
     let reuse = if plan.guest.reuse { ", one instance per environment for all blocks" } else { "" };
     match plan.effort {
         Effort::Quick { .. } => format!("quick, exploratory{reuse}"),
-        Effort::Fixed { blocks } => format!("{blocks} block{}{reuse}", if blocks == 1 { "" } else { "s" }),
+        Effort::Fixed { blocks } => format!("{}{reuse}", number_of(blocks, "block")),
         Effort::Lasting { seconds } => format!("for {seconds} s{reuse}"),
         Effort::Sequential { looks, target } => {
             format!("group-sequential, up to {} blocks, or to within {} %", looks.last(), target * 100.0)

@@ -1,6 +1,6 @@
 //! Decides the CPUs and the memory of guests where the user does not.
 
-use weigh_model::{HostFacts, format_bytes};
+use weigh_model::{HostFacts, format_bytes, number_of};
 use weigh_platforms::Capabilities;
 
 /// Memory of every guest if one of them is a VM, bytes: enough for every built-in workload, and
@@ -82,9 +82,9 @@ impl Placement {
             return;
         }
         self.cpus = host.cpus[host.cpus.len() - most..].to_vec();
-        let plural = if most == 1 { "" } else { "s" };
         self.notes.push(format!(
-            "{name} can have {most} CPU{plural}, so every environment gets {most}: {}; --cpus says otherwise",
+            "{name} can have {}, so every environment gets {most}: {}; --cpus says otherwise",
+            number_of(most, "CPU"),
             cpu_words(&self.cpus)
         ));
     }

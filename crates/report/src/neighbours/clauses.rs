@@ -4,7 +4,7 @@ use super::{FACTOR_FROM, digits, list, reached, subject, value};
 use crate::Report;
 use crate::quantity::{Effect, plain_percent};
 use crate::text::join;
-use weigh_model::{LoadKind, MetricSpec, Shares};
+use weigh_model::{LoadKind, MetricSpec, Shares, number_of};
 use weigh_stats::{Degradation, Interval, Knee, Sum};
 
 /// The clauses for an environment's answer, one per workload, metric and kind of neighbours, at the
@@ -83,16 +83,15 @@ fn sum_clause(one: &Sum) -> Option<String> {
 
 /// Neighbours and what they do, in words.
 fn neighbours(count: u32, load: &LoadKind) -> String {
-    let s = if count == 1 { "" } else { "s" };
+    let neighbours = number_of(count, "neighbour");
     match load {
-        LoadKind::Idle => format!("{count} idle neighbour{s}"),
-        LoadKind::Same => {
-            format!("{count} neighbour{s} that run{} it too", if count == 1 { "s" } else { "" })
-        }
-        LoadKind::Cpu => format!("{count} spinning neighbour{s}"),
-        LoadKind::Io => format!("{count} neighbour{s} doing I/O"),
-        LoadKind::Http => format!("{count} neighbour{s} serving HTTP"),
-        LoadKind::Named(name) => format!("{count} neighbour{s} ({name})"),
+        LoadKind::Idle => number_of(count, "idle neighbour"),
+        LoadKind::Same if count == 1 => format!("{neighbours} that runs it too"),
+        LoadKind::Same => format!("{neighbours} that run it too"),
+        LoadKind::Cpu => number_of(count, "spinning neighbour"),
+        LoadKind::Io => format!("{neighbours} doing I/O"),
+        LoadKind::Http => format!("{neighbours} serving HTTP"),
+        LoadKind::Named(name) => format!("{neighbours} ({name})"),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::quantity::{Effect, Quantity, Scale, plain_percent, share_of, size};
 use crate::results::reach;
 use crate::run::warnings_of;
 use crate::text::{harmless, join, shown_name};
-use weigh_model::{Better, distinct, grouped};
+use weigh_model::{Better, distinct, grouped, number_of};
 use weigh_stats::{GroupDifference, Interval, MachineEffect, PooledCell, Scope, Verdict};
 
 /// The most machines of a cell that have a row. If there are more, those with the smallest and the
@@ -53,12 +53,9 @@ pub(super) fn document(report: &PooledReport, whole: bool) -> Document {
 /// What was pooled, in one line.
 fn head(report: &PooledReport) -> Section {
     let runs: usize = report.machines.iter().map(|machine| machine.runs.len()).sum();
-    let runs = format!("{runs} run{}", if runs == 1 { "" } else { "s" });
-    let groups = report.by.as_ref().map(|by| {
-        let groups = report.pooled.groups.len();
-        format!("{groups} group{} by {by}", if groups == 1 { "" } else { "s" })
-    });
-    let parts = [format!("{runs} on {}", machines(report.machines.len()))];
+    let groups =
+        report.by.as_ref().map(|by| format!("{} by {by}", number_of(report.pooled.groups.len(), "group")));
+    let parts = [format!("{} on {}", number_of(runs, "run"), machines(report.machines.len()))];
     let baseline = format!("baseline {}", harmless(&report.pooled.baseline));
     let parts = parts.into_iter().chain(groups).chain([baseline]).collect::<Vec<_>>().join(" · ");
     Section::untitled(SectionKind::Head).with(Audience::ALL, Block::faint(parts))
@@ -294,7 +291,7 @@ fn lines(report: &PooledReport) -> Section {
     let further = report.warnings.len().saturating_sub(WARNINGS);
     let further = match further {
         0 => String::new(),
-        more => format!("{more} further warning{}, and ", if more == 1 { "" } else { "s" }),
+        more => format!("{}, and ", number_of(more, "further warning")),
     };
     let warnings = report.warnings.iter().take(WARNINGS).map(|notice| ("warning", notice.to_string()));
     let more = ("more", format!("{further}every metric, and every machine by itself: `--details`"));
@@ -500,10 +497,9 @@ fn reading(report: &PooledReport) -> Section {
         ],
     };
     let verdicts = format!(
-        "Verdicts are about the average and adjusted for {} comparison{} (Holm). EQUIVALENT means within {margin} of the \
+        "Verdicts are about the average and adjusted for {} (Holm). EQUIVALENT means within {margin} of the \
          baseline, and needs 30 blocks{}.",
-        pooled.comparisons,
-        if pooled.comparisons == 1 { "" } else { "s" },
+        number_of(pooled.comparisons, "comparison"),
         match pooled.scope {
             Scope::LikeThese => " on every machine",
             Scope::TheseAlone => " in all",

@@ -5,7 +5,7 @@ use crate::document::Tone;
 use crate::quantity::magnitude;
 use crate::rows::{flag_word, tone_of, two_digits, verdict_words};
 use crate::text::{harmless, join};
-use weigh_model::Better;
+use weigh_model::{Better, number_of};
 use weigh_stats::{Flag, PooledCell, Scope, Verdict};
 
 /// The number of machines named if several lack a value.
@@ -18,7 +18,7 @@ pub(super) fn group_of<'a>(report: &'a PooledReport, cell: &PooledCell) -> Optio
 
 /// A number of machines, in words.
 pub(super) fn machines(count: usize) -> String {
-    format!("{count} machine{}", if count == 1 { "" } else { "s" })
+    number_of(count, "machine")
 }
 
 /// Which direction is better.
@@ -121,9 +121,8 @@ pub(super) fn remarks(cell: &PooledCell) -> Vec<String> {
         remarks.push(lacking(cell));
     }
     if cell.failed > 0 {
-        let trials = if cell.failed == 1 { "trial" } else { "trials" };
         let holds = if cell.verdict.is_some() { ", the verdict holds with them at their worst" } else { "" };
-        remarks.push(format!("{} {trials} failed{holds}", cell.failed));
+        remarks.push(format!("{} failed{holds}", number_of(cell.failed, "trial")));
     }
     if cell.verdict == Some(Verdict::Inconclusive) {
         let (number, units) = to_decide(cell);

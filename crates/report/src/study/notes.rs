@@ -2,6 +2,7 @@
 
 use super::words::GradeWords;
 use super::{ArmReport, ClaimReport, ExperimentReport, StudyReport, ViewReport, words};
+use weigh_model::number_of;
 
 /// What overheads are, and which numbers are not compared.
 const CONVENTION: &str = "Overheads are costs against the baseline of their experiment: + is worse, whatever the direction of the \
@@ -85,10 +86,7 @@ pub(super) fn subject(report: &StudyReport) -> Vec<(&'static str, String)> {
 
 /// What an experiment is and how it was measured here.
 pub(super) fn setting(experiment: &ExperimentReport) -> Vec<(&'static str, String)> {
-    let blocks = experiment.blocks.map(|blocks| match blocks {
-        1 => "1 block".to_string(),
-        _ => format!("{blocks} blocks"),
-    });
+    let blocks = experiment.blocks.map(|blocks| number_of(blocks, "block"));
     let run = [experiment.run.clone(), blocks].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let baseline = experiment.arms.get(experiment.baseline).map(|arm| arm.label.clone());
     let of = |what: &'static str, text: &str| (!text.is_empty()).then(|| (what, text.to_string()));

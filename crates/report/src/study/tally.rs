@@ -3,6 +3,7 @@
 use super::{ClaimGrade, ExperimentReport, StudyReport};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use weigh_model::number_of;
 use weigh_stats::Grade;
 
 /// Counts of grades.
@@ -121,8 +122,7 @@ impl Tally {
 /// `3 claims: 2 HOLDS, 1 DIFFERS`.
 fn counts(what: &str, counts: [usize; 4], words: [&str; 4], shown: impl Fn(usize) -> bool) -> Option<String> {
     let all: usize = counts.iter().sum();
-    let plural = if all == 1 { "" } else { "s" };
     let grades = counts.into_iter().zip(words).filter(|(count, _)| shown(*count));
     let grades: Vec<String> = grades.map(|(count, word)| format!("{count} {word}")).collect();
-    (all > 0).then(|| format!("{all} {what}{plural}: {}", grades.join(", ")))
+    (all > 0).then(|| format!("{}: {}", number_of(all, what), grades.join(", ")))
 }

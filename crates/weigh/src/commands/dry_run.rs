@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{
     Effort, EnvironmentPlan, HostFacts, ImageSpec, Load, LoadLoop, Neighbours, Plan, ServerPlan, Shares,
-    Started, WorkloadPlan, format_bytes,
+    Started, WorkloadPlan, format_bytes, number_of,
 };
 use weigh_platforms::loader::RemoteMachine;
 use weigh_platforms::{self as platforms, GuestRequest};
@@ -114,7 +114,6 @@ fn all_host_changes(plan: &Plan) -> Vec<String> {
 /// Describes the guests beside the measured one.
 fn beside(neighbours: &Neighbours) -> String {
     let others = neighbours.guests.saturating_sub(1);
-    let plural = if others == 1 { "" } else { "s" };
     let of = neighbours.environment.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
     let stay = if neighbours.stay { "started once and kept" } else { "started for each trial" };
     let load = match &neighbours.load {
@@ -131,20 +130,19 @@ fn beside(neighbours: &Neighbours) -> String {
         Shares::Weights => format!("; its weight is {} times a neighbour's", Shares::WEIGHT),
         Shares::Limits => format!("; no guest gets more than 1/{} of the CPUs", neighbours.guests),
     };
-    format!("beside {others} more guest{plural}{of}, {stay}, {load}{shares}")
+    format!("beside {}{of}, {stay}, {load}{shares}", number_of(others, "more guest"))
 }
 
 /// Describes where a server listens, and from where it is loaded.
 fn describe_server(plan: &Plan, server: &ServerPlan, facts: &HostFacts) -> Vec<String> {
     let transport: Vec<&str> = server.transport.iter().map(|transport| transport.as_str()).collect();
-    let plural = if server.ports == 1 { "" } else { "s" };
     let guests = match plan.guest.cpus.as_slice() {
         [] => "all CPUs".into(),
         some => cpu_words(some),
     };
     let mut lines = vec![format!(
-        "  serves in the guest, on {guests}, at {} unused port{plural} ({}): {}",
-        server.ports,
+        "  serves in the guest, on {guests}, at {} ({}): {}",
+        number_of(server.ports, "unused port"),
         transport.join(", "),
         server.command.join(" ")
     )];

@@ -20,7 +20,7 @@ pub use work::{Update, Work};
 use crate::embedded;
 use crate::error::{ExitKind, Failure};
 use std::path::Path;
-use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, parse_environment_list};
+use weigh_model::{EnvironmentSpec, ImageSpec, Plan, SpecError, number_of, parse_environment_list};
 use weigh_store::fleet::{Fleet, Machine, machine_names};
 
 /// Runs a plan on many machines.
@@ -179,7 +179,7 @@ pub fn verdict(fleet: &Fleet, path: &Path, interrupted: bool) -> Result<(), Fail
     let message = match interrupted {
         true => format!("the fleet was interrupted: {done} of {all} machines are done"),
         false if failed == 0 => format!("{} of {all} machines did not finish", all - done),
-        false => format!("{failed} of {all} machine{} failed", if all == 1 { "" } else { "s" }),
+        false => format!("{failed} of {} failed", number_of(all, "machine")),
     };
     Err(Failure::new(kind, message).hint(resume))
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::By;
 use crate::error::Failure;
-use weigh_model::{HostFacts, did_you_mean, nearest};
+use weigh_model::{HostFacts, did_you_mean, nearest, number_of};
 
 /// The labels that the user gives to runs.
 pub struct Labels(Vec<Label>);
@@ -74,10 +74,7 @@ pub fn group(by: Option<By>, labels: &Labels, names: [&str; 2], host: &HostFacts
     Ok(match by {
         None => String::new(),
         Some(By::CpuModel) => host.cpu_model.clone(),
-        Some(By::Cpus) => match host.cpus.len() {
-            1 => "1 CPU".into(),
-            several => format!("{several} CPUs"),
-        },
+        Some(By::Cpus) => number_of(host.cpus.len(), "CPU"),
         Some(By::Memory) => format!("{:.0} GiB", host.memory_bytes as f64 / f64::from(1 << 30)),
         Some(By::Kernel) => host.kernel.clone(),
         Some(By::OperatingSystem) => host.operating_system.clone(),
