@@ -1,9 +1,8 @@
 //! How many guests the memory of the host has room for.
 
 use super::watch::too_little;
-use crate::start::footprint::shown;
+use crate::start::footprint::could_fill;
 use crate::start::guest_pool::GuestPool;
-use weigh_model::format_bytes;
 
 /// The memory of the host, and how much of it must stay free.
 pub(super) struct Room {
@@ -32,14 +31,8 @@ fn room_for(others: u32, each: u64, available: u64, floor: u64) -> (u32, Option<
     if fit >= others {
         return (others, None);
     }
-    let reason = format!(
-        "{others} more guests of {} could fill {}, the host has {} available and keeps {}",
-        format_bytes(each),
-        format_bytes(u64::from(others).saturating_mul(each)),
-        shown(available),
-        shown(floor)
-    );
-    (fit, Some(reason))
+    let all = u64::from(others).saturating_mul(each);
+    (fit, Some(could_fill(&format!("{others} more guests"), each, all, available, floor)))
 }
 
 #[cfg(test)]

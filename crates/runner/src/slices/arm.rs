@@ -301,14 +301,9 @@ impl<'u> GuestArm<'u> {
 
     /// Kills a command that takes too long.
     fn overdue(&mut self, what: &str) -> Failure {
-        let killed = self.running.take().and_then(|id| {
-            let session = self.instance.session();
-            session.signal(id, SIGKILL).ok()?;
-            session.finish(id, END_DEADLINE).ok()
-        });
         let reason = format!("it {what} in time and was killed");
         let failure = Failure::new(FailureKind::Deadline, reason);
-        match killed {
+        match self.kill() {
             Some(completed) => failure.with(completed),
             None => failure,
         }
@@ -321,9 +316,7 @@ impl<'u> GuestArm<'u> {
         let ended = match self.failure.take() {
             None if !give_up => thawed.and_then(|()| self.try_end()),
             failure => {
-                if let Some(id) = self.running.take() {
-                    self.kill(id);
-                }
+                self.kill();
                 failure.map_or(Ok(()), Err)
             }
         };
@@ -336,9 +329,12 @@ impl<'u> GuestArm<'u> {
         ArmResult { slices: self.slices, outcome, warm_ups: self.warm_ups, end }
     }
 
-    fn kill(&mut self, id: u32) {
+    /// Kills the command that is under way. Returns none if there is none, or if it is lost.
+    fn kill(&mut self) -> Option<CompletedCommand> {
+        let id = self.running.take()?;
         let session = self.instance.session();
-        let _gone_or_lost = session.signal(id, SIGKILL).and_then(|()| session.finish(id, END_DEADLINE));
+        session.signal(id, SIGKILL).ok()?;
+        session.finish(id, END_DEADLINE).ok()
     }
 
     /// Ends the command. Its last reports of work within the slices count.

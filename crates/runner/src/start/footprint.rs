@@ -100,10 +100,10 @@ fn stand(
         }
         let up_ns = monotonic_ns();
         let merged_before = merging().filter(|merging| merging.runs);
-        let stood = stand_still(accounts, merged_before, floor, interrupt)?;
+        let memory = stand_still(accounts, merged_before, floor, interrupt)?;
         let settled_ns = monotonic_ns();
         let found = Found {
-            memory: stood.memory,
+            memory,
             daemons: daemon_bytes(accounts),
             drop: before.zip(available_bytes()).map(|(before, now)| before.saturating_sub(now)),
             merged: merged_before.zip(merging()),
@@ -225,32 +225,32 @@ pub(crate) fn floor_bytes(total: u64) -> u64 {
 fn too_many(recipe: &Recipe, guests: u32, available: u64, floor: u64) -> Option<String> {
     let each = recipe.request.memory_bytes.filter(|_| recipe.can.sized_memory)?;
     let needed = u64::from(guests).saturating_mul(each);
-    (needed.saturating_add(floor) > available).then(|| {
-        format!(
-            "{guests} guests of {} could fill {}, the host has {} available and keeps {}",
-            format_bytes(each),
-            format_bytes(needed),
-            shown(available),
-            shown(floor)
-        )
-    })
+    let could_fill = || could_fill(&format!("{guests} guests"), each, needed, available, floor);
+    (needed.saturating_add(floor) > available).then(could_fill)
+}
+
+/// Why there is no room for `guests`, which have `each` bytes and `all` bytes together.
+pub(crate) fn could_fill(guests: &str, each: u64, all: u64, available: u64, floor: u64) -> String {
+    format!(
+        "{guests} of {} could fill {}, the host has {} available and keeps {}",
+        format_bytes(each),
+        format_bytes(all),
+        shown(available),
+        shown(floor)
+    )
 }
 
 pub(crate) fn shown(bytes: u64) -> String {
     format_bytes(bytes >> 20 << 20)
 }
 
-/// The memory that settled.
-struct SettledMemory {
-    memory: GuestMemory,
-}
-
+/// Waits until the memory of the guests has settled, and returns it.
 fn stand_still(
     accounts: &[Accounts],
     merging_before: Option<Merging>,
     floor: u64,
     interrupt: &AtomicBool,
-) -> Result<SettledMemory, Failure> {
+) -> Result<GuestMemory, Failure> {
     let begun_ns = monotonic_ns();
     let mut still = SettleDetector::default();
     let mut scans = merging_before.map(Scans::new);
@@ -261,7 +261,7 @@ fn stand_still(
         let is_still = still.add(now_ns, memory.charged_bytes());
         let is_merged = scans.as_mut().is_none_or(|scans| merging().is_none_or(|now| scans.add(now)));
         if is_still && is_merged {
-            return Ok(SettledMemory { memory });
+            return Ok(memory);
         }
         if let Some(available) = available_bytes().filter(|available| *available < floor) {
             let reason = format!(
