@@ -14,14 +14,14 @@ use crate::error::{ExitKind, Failure};
 use crate::host::HostView;
 use crate::placement::Placement;
 use crate::prices::Prices;
-use environments::{capabilities, environments};
+use environments::environments;
 use weigh_model::{
     Effort, GuestPlan, HostFacts, ImageSpec, Load, Looks, NoiseLimits, PARITY_KEYS, Plan, SliceChoice,
     WorkloadPlan, check_parity_word, did_you_mean, parse_bytes, parse_cpu_list, parse_duration,
 };
 use weigh_platforms::loader::RemoteMachine;
 
-pub use environments::{make_explicit, with_control, with_label};
+pub use environments::{capabilities, make_explicit, with_control, with_label};
 pub use file::{check_host, read_plan};
 pub use gate_file::{FILE as GATE_FILE, GateFile};
 pub use workloads::{first_repeated, library, measure_cold, workloads};

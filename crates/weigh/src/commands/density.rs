@@ -84,15 +84,13 @@ fn require_hosts(beside: &[String], plan: &Plan) -> Result<(), Failure> {
     if beside.is_empty() {
         return Ok(());
     }
-    for environment in &plan.environments {
-        let (platform, spec) = platforms::resolve(&environment.spec)?;
-        if platform.capabilities(&spec).elsewhere {
-            let name = &environment.name;
-            return Err(Failure::input(format!("`{name}` is on another machine: it has no neighbours here"))
-                .hint("leave it out, or leave --beside out"));
+    match request::capabilities(&plan.environments)?.iter().find(|(_, can)| can.elsewhere) {
+        Some((name, _)) => {
+            Err(Failure::input(format!("`{name}` is on another machine: it has no neighbours here"))
+                .hint("leave it out, or leave --beside out"))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The numbers of guests, loads of neighbours, their environments and shares that each workload is

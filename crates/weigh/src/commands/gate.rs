@@ -66,7 +66,7 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, OutputFiles), Failur
         };
         let plan = request::plan(common, loader, facts, host, &workloads)?;
         let plan = commands::applied(plan, &work.command, &own, compared)?;
-        let plan = super::start::with_own_metrics(plan);
+        let plan = super::start::with_own_metrics(plan)?;
         let gate = Some(file.limits(limit, &plan.workloads)?);
         let effort = Effort::Sequential { looks, target: PRECISION };
         Ok(Plan { effort, gate, slices: SliceChoice::Auto, ..plan })

@@ -7,10 +7,9 @@ use crate::ui;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weigh_model::{
-    Caches, EnvironmentPlan, HostFacts, LARGEST_COPY, Plan, StartPlan, Started, WorkloadPlan, format_bytes,
-    parse_bytes, parse_duration,
+    Caches, HostFacts, LARGEST_COPY, Plan, StartPlan, Started, WorkloadPlan, format_bytes, parse_bytes,
+    parse_duration,
 };
-use weigh_platforms::{Capabilities, resolve};
 use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 
 /// The number of guests that are started and removed per concurrent start to measure a rate, of
@@ -32,25 +31,25 @@ pub fn request(args: StartArgs) -> PlanRequest {
         ui::note("note: `--caches cold` drops the page cache of the whole host before every start");
     }
     PlanRequest::new(args.common.clone(), move |facts, host| {
-        request::plan(&args.common, None, facts, host, &|facts| workloads(&args, facts)).map(with_own_metrics)
+        request::plan(&args.common, None, facts, host, &|facts| workloads(&args, facts))
+            .and_then(with_own_metrics)
     })
 }
 
 /// Adds the metrics of starts that only some platforms have to the plan.
-pub(super) fn with_own_metrics(plan: Plan) -> Plan {
-    let can = |environment: &EnvironmentPlan| {
-        let known = resolve(&environment.spec).ok();
-        known.map(|(platform, spec)| platform.capabilities(&spec))
-    };
-    let can: Vec<Capabilities> = plan.environments.iter().filter_map(can).collect();
+///
+/// # Errors
+/// An environment is of no platform.
+pub(super) fn with_own_metrics(plan: Plan) -> Result<Plan, Failure> {
+    let environments = request::capabilities(&plan.environments)?;
     let mut workloads = plan.workloads;
-    if can.iter().any(|can| can.sized_memory) {
+    if environments.iter().any(|(_, can)| can.sized_memory) {
         workloads = workloads.into_iter().map(with_boot_metrics).collect();
     }
-    if let Some(can) = can.iter().find(|can| !can.stages.is_empty()) {
+    if let Some((_, can)) = environments.iter().find(|(_, can)| !can.stages.is_empty()) {
         workloads = workloads.into_iter().map(|workload| with_stages(workload, can.stages)).collect();
     }
-    Plan { workloads, ..plan }
+    Ok(Plan { workloads, ..plan })
 }
 
 fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {
