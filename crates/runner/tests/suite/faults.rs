@@ -58,15 +58,22 @@ fn each_fault_has_its_kind_and_the_others_are_measured() {
 }
 
 #[test]
-fn a_missing_program_is_reported() {
-    let plan = plan(&["null", "null:fault=missing"], &["u"], fixed(2));
-    let (_, store, _bench) = run_without_pilot(&plan);
-    assert_complete(&plan, &store, 2);
-    let trials = trials(&store);
-    for trial in of(&trials, "null:fault=missing") {
-        let failure = failure(trial).unwrap();
-        assert_eq!(failure.kind, FailureKind::CommandNotFound);
-        assert!(failure.reason.contains("`u` cannot be run"), "{}", failure.reason);
+fn a_failure_anywhere_in_a_trial_fails_it() {
+    for (fault, warmup, iterations, kind, said) in [
+        ("missing", 0, 1, FailureKind::CommandNotFound, "`u` cannot be run"),
+        ("exit", 1, 1, FailureKind::ExitStatus, "in the warm-up: "),
+        ("exit,at=2", 0, 5, FailureKind::ExitStatus, ""),
+    ] {
+        let faulty = format!("null:fault={fault}");
+        let mut plan = plan(&["null", &faulty], &["u"], fixed(2));
+        (plan.workloads[0].warmup, plan.workloads[0].iterations) = (warmup, iterations);
+        let (_, store, _bench) = run_without_pilot(&plan);
+        assert_complete(&plan, &store, 2);
+        for trial in of(&trials(&store), &faulty) {
+            let failure = failure(trial).unwrap();
+            assert_eq!(failure.kind, kind, "{fault}");
+            assert!(failure.reason.contains(said), "{fault}: {}", failure.reason);
+        }
     }
 }
 
@@ -145,25 +152,6 @@ fn preparation_and_clean_up_are_run_around_each_command_and_may_fail() {
     plan.workloads[0].prepare = Some(vec!["prepare".into()]);
     let (_, store, _bench) = run_without_pilot(&plan);
     assert_eq!(failure(of(&trials(&store), "null:fault=die")[0]).unwrap().kind, FailureKind::GuestDied);
-}
-
-#[test]
-fn a_failure_in_the_warm_up_fails_the_trial() {
-    let mut plan = plan(&["null", "null:fault=exit"], &["u"], fixed(1));
-    plan.workloads[0].warmup = 1;
-    let (_, store, _bench) = run_without_pilot(&plan);
-    let trials = trials(&store);
-    let failure = failure(of(&trials, "null:fault=exit")[0]).unwrap();
-    assert_eq!(failure.kind, FailureKind::ExitStatus);
-    assert!(failure.reason.starts_with("in the warm-up: "), "{}", failure.reason);
-}
-
-#[test]
-fn a_failing_iteration_fails_the_whole_trial() {
-    let mut plan = plan(&["null", "null:fault=exit,at=2"], &["u"], fixed(1));
-    plan.workloads[0].iterations = 5;
-    let (_, store, _bench) = run_without_pilot(&plan);
-    assert!(!is_measured(of(&trials(&store), "null:fault=exit,at=2")[0]));
 }
 
 #[test]
