@@ -28,7 +28,7 @@ pub fn did_you_mean(nearest: Option<&str>, otherwise: impl FnOnce() -> String) -
 
 /// Returns a number of things, as in `1 block` and `3 blocks`.
 pub fn number_of<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
-    let s = if count == N::from(1) { "" } else { "s" };
+    let s = if count == N::from(1u8) { "" } else { "s" };
     format!("{count} {noun}{s}")
 }
 

@@ -12,9 +12,7 @@ use crate::results::{self, Group};
 use crate::rows::{two_digits, units};
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
-use crate::{
-    Report, answer, costs, course, differences, duplicates, limits, neighbours, notes, plots, surface, voids,
-};
+use crate::{Report, answer, differences, notes, own, plots, voids};
 use weigh_model::{distinct, grouped, number_of};
 use weigh_stats::Verdict;
 
@@ -32,16 +30,8 @@ pub(crate) fn document(report: &Report) -> Document {
     let answers = answer::answers(report, &groups, answer::Length::Names);
     document.add(answer_section(answers, notes::brief_convention(report)));
     document.add(table(&groups));
-    // If a command measured something besides comparisons, it was run for that.
-    let own = [
-        neighbours::sections(report, &names, &mut plots),
-        course::sections(report, &names, &mut plots),
-        limits::sections(report),
-        costs::sections(report),
-        duplicates::sections(report),
-        surface::sections(report, &groups, false),
-    ];
-    own.concat().into_iter().for_each(|section| document.add(section));
+    let own = own::sections(report, &groups, &names, &mut plots, false);
+    own.into_iter().for_each(|section| document.add(section));
     document.add(lines(report, &groups));
     document
 }

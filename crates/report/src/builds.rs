@@ -55,7 +55,7 @@ pub(crate) fn document(report: &Report) -> Option<Document> {
     document.add(Section::plain().with(Audience::ALL, sentence));
     if !gated.is_empty() {
         let rows = gated.iter().map(|of| row(report, of)).collect();
-        let columns = ["old", "new", "change", "limit", "blocks", "outcome"].map(String::from);
+        let columns = ["old", "new", "change", "limit", "blocks", "outcome"];
         let table = own::table("Comparisons".into(), NOTE.into(), "comparison", &columns, rows);
         document.add(Section::plain().with(Audience::ALL, Block::table(table)));
     }

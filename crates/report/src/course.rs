@@ -25,7 +25,7 @@ pub(crate) fn sections(report: &Report, names: &Names, plots: &mut Plots) -> Vec
         let rows = courses.iter().map(|course| row(course)).collect();
         let caption = format!("{subject} over time");
         let figures = figures(&subject, &courses, names, plots);
-        let table = own::table(caption, note.into(), "environment", &columns.map(String::from), rows);
+        let table = own::table(caption, note.into(), "environment", &columns, rows);
         sections.push(own::section(table, figures));
     }
     sections

@@ -39,7 +39,7 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
 fn table(summary: &DuplicateSummary) -> Table {
     let caption = format!("duplicate pages: {} in {}", summary.workload, summary.environment);
     let rows = if summary.n == 0 { vec![nothing(summary)] } else { rows(summary) };
-    own::table(caption, note(summary), "the equal page is", &COLUMNS.map(String::from), rows)
+    own::table(caption, note(summary), "the equal page is", &COLUMNS, rows)
 }
 
 fn note(summary: &DuplicateSummary) -> String {

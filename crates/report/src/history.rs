@@ -202,7 +202,7 @@ fn changes(report: &HistoryReport) -> Section {
 }
 
 fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> Table {
-    let columns = ["now", "last run", "median", "n", "changes", "runs"].map(String::from);
+    let columns = ["now", "last run", "median", "n", "changes", "runs"];
     let row = |series: &&HistorySeries| {
         let effect = |of: Option<Interval>| of.map(|of| Entry::effect(of.into())).unwrap_or_default();
         let last = series.points.last();

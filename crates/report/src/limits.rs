@@ -21,16 +21,15 @@ pub(crate) fn sections(report: &Report) -> Vec<Section> {
             "" => String::new(),
             params => format!(" ({params})"),
         };
-        let mut columns: Vec<String> =
-            ["one more guest takes", "all have in common"].map(String::from).to_vec();
+        let mut columns = vec!["one more guest takes", "all have in common"];
         if is_bytes(limits[0]) {
-            columns.insert(1, "guests per GiB".into());
+            columns.insert(1, "guests per GiB");
         }
         let priced = is_bytes(limits[0]) && report.host.is_some() && !report.prices.is_empty();
         if priced {
-            columns.insert(2, "guests per unit of price".into());
+            columns.insert(2, "guests per unit of price");
         }
-        columns.extend(["numbers of guests", "n"].map(String::from));
+        columns.extend(["numbers of guests", "n"]);
         let mut note = "a line is fitted to the total against the number of guests in each block; its slope is what one more guest takes, its \
              intercept is what all have in common; brackets hold the 95 % interval over blocks"
             .to_string();

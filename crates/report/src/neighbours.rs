@@ -129,7 +129,7 @@ fn knees(report: &Report) -> Vec<Section> {
              <= {margin} (whole 95 % interval); beyond: smallest number whose loss is certainly > {margin}; undecided: in between, or not \
              measured; no verdicts, and nothing is fitted"
         );
-        let columns = ["neighbours", "within up to", "beyond from", "undecided"].map(String::from);
+        let columns = ["neighbours", "within up to", "beyond from", "undecided"];
         let caption = format!("{subject}: how many guests it tolerates");
         (!rows.is_empty())
             .then(|| own::section(own::table(caption, note, "environment", &columns, rows), Vec::new()))
@@ -178,15 +178,15 @@ fn loss_plot(all: &[&Degradation], names: &Names) -> NeighbourPlot {
         .beside("an equal share of the CPUs", longest)
 }
 
-fn loss_heads(one: &Degradation, fair: bool) -> (Vec<String>, String) {
-    let mut columns: Vec<String> = ["guests", "median", "against alone"].map(String::from).to_vec();
+fn loss_heads(one: &Degradation, fair: bool) -> (Vec<&'static str>, String) {
+    let mut columns = vec!["guests", "median", "against alone"];
     if one.cpus.is_some() {
-        columns.insert(1, "guests per CPU".into());
+        columns.insert(1, "guests per CPU");
     }
     if fair {
-        columns.push("an equal share leaves".into());
+        columns.push("an equal share leaves");
     }
-    columns.push("n".into());
+    columns.push("n");
     let weights = match one.neighbours.shares {
         Shares::Weights => {
             format!("; the measured guest has {} times the weight of a neighbour", Shares::WEIGHT)
@@ -291,8 +291,7 @@ fn sums(report: &Report, names: &Names, plots: &mut Plots) -> Vec<Section> {
         let caption = format!("{workload} sum over all guests, all of which run it{beside}{shares}");
         let rows = all.iter().flat_map(|one| one.steps.iter().map(|step| sum_row(one, step))).collect();
         let columns =
-            ["guests", "sum", "over one alone", "over fewer guests", "Jain's index", "least/most", "n"]
-                .map(String::from);
+            ["guests", "sum", "over one alone", "over fewer guests", "Jain's index", "least/most", "n"];
         let note = format!(
             "the sum over what one guest does alone, and over the sum of the next smaller number of guests, block by block with 95 % \
              intervals; it grew where the whole interval lies above {}; Jain's index is 1 when all guests do the same and 1/n when one does \

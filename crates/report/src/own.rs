@@ -1,9 +1,30 @@
 //! Tables that compare an environment with itself: among neighbours, over time, at several numbers
 //! of guests. They have no verdicts.
 
-use crate::document::{
-    Align, Audience, Block, Cell, Column, Entry, Figure, Fit, Form, Piece, Row, Section, Table,
-};
+use crate::document::{Audience, Block, Cell, Column, Entry, Figure, Fit, Form, Piece, Row, Section, Table};
+use crate::plots::{Names, Plots};
+use crate::results::Group;
+use crate::{Report, costs, course, duplicates, limits, neighbours, surface};
+
+/// What a command measured besides comparisons, for which it was run. With `details`, the calls that
+/// only one side makes are listed.
+pub(crate) fn sections(
+    report: &Report,
+    groups: &[Group],
+    names: &Names,
+    plots: &mut Plots,
+    details: bool,
+) -> Vec<Section> {
+    [
+        neighbours::sections(report, names, plots),
+        course::sections(report, names, plots),
+        limits::sections(report),
+        costs::sections(report),
+        duplicates::sections(report),
+        surface::sections(report, groups, details),
+    ]
+    .concat()
+}
 
 /// A row of such a table.
 #[derive(Debug, Clone)]
@@ -18,16 +39,16 @@ pub(crate) struct OwnRow {
 
 /// A table with a note on how its numbers were found. `first` is the heading of the first column,
 /// `columns` those of the others.
-pub(crate) fn table(
+pub(crate) fn table<C: AsRef<str>>(
     caption: String,
     note: String,
     first: &str,
-    columns: &[String],
+    columns: &[C],
     rows: Vec<OwnRow>,
 ) -> Table {
     let remarks = rows.iter().any(|row| row.remark.is_some());
     let remark = remarks.then(|| Column::text("remarks").fit(Fit::Remarks));
-    let number = |heading: &String| Column::number(heading.clone()).aligned(Align::Right);
+    let number = |heading: &C| Column::number(heading.as_ref());
     let row = |row: OwnRow| {
         let remark = row.remark.map(|text| Piece::Remark { text, aside: false });
         let remark = remarks.then(|| Entry::of(remark.into_iter().collect()));

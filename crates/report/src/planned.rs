@@ -53,7 +53,7 @@ pub fn planned(planned: &PlannedRun, command: Option<&str>) -> Document {
 }
 
 fn blocks(planned: &PlannedRun, detect: &str) -> crate::document::Table {
-    let columns = ["spread", "at most", "blocks", "time"].map(String::from);
+    let columns = ["spread", "at most", "blocks", "time"];
     let row = |cell: &PlannedCell| {
         let obstacles: Vec<String> = cell.obstacles.iter().map(ToString::to_string).collect();
         let spread = cell.spread.map(|spread| [spread.sd, spread.bound].map(|sd| Entry::quantity(size(sd))));
@@ -67,7 +67,7 @@ fn blocks(planned: &PlannedRun, detect: &str) -> crate::document::Table {
 }
 
 fn parts(planned: &PlannedRun) -> crate::document::Table {
-    let columns = ["within a unit", "between units", "best length", "blocks", "time"].map(String::from);
+    let columns = ["within a unit", "between units", "best length", "blocks", "time"];
     let rows = planned.cells.iter().filter_map(|cell| {
         let PlannedParts { summary, times: best, expense: takes } = cell.parts.as_ref()?;
         let between = summary.spread.between;

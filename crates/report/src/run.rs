@@ -17,8 +17,7 @@ use crate::results::{self, Group, Median};
 use crate::text::shown_name;
 use crate::troubles::{self, Advice};
 use crate::{
-    LogEnd, Report, answer, circumstances, costs, course, differences, duplicates, legend, limits,
-    neighbours, notes, spread, successes, surface, voids,
+    LogEnd, Report, answer, circumstances, differences, legend, notes, own, spread, successes, voids,
 };
 use facts::{environments, host_facts, plan_facts};
 use weigh_model::format_bytes;
@@ -48,15 +47,7 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
     let mut plots = Plots::of_results(report, &groups, &names);
     let reach = results::bar_reach(&groups);
     let bars = BarScale { reach, margin: report.analysis.margin };
-    let own: Vec<Section> = [
-        neighbours::sections(report, &names, &mut plots),
-        course::sections(report, &names, &mut plots),
-        limits::sections(report),
-        costs::sections(report),
-        duplicates::sections(report),
-        surface::sections(report, &groups, true),
-    ]
-    .concat();
+    let own = own::sections(report, &groups, &names, &mut plots, true);
 
     let mut document = Document::new(&report.title);
     document.live = live.map(|live| live.view(report));

@@ -37,7 +37,7 @@ pub(crate) fn section(report: &Report) -> Section {
         Item::new(shown_name(&of[0].workload), vec![words.join("; ")])
     };
     let list = |short| Block::list(ListKind::Named, workloads.iter().map(|of| sentence(of, short)));
-    let columns = ["within a unit", "between units", "best length"].map(String::from);
+    let columns = ["within a unit", "between units", "best length"];
     let rows = all.iter().map(row).collect();
     let caption = "Spread within units and between them".into();
     let table = own::table(caption, NOTE.into(), "workload, environment", &columns, rows);

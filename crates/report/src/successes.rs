@@ -82,8 +82,7 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
         OwnRow { name: Entry::name(&trials.environment), entries, remark: None }
     };
     let columns = ["succeeded", "share [95 % interval]", "median", "p95", "slowest"];
-    let columns: Vec<String> =
-        columns.iter().take(if starts { 5 } else { 2 }).map(ToString::to_string).collect();
+    let columns = &columns[..if starts { 5 } else { 2 }];
     let mut note = "trials that succeeded, of those tried, with the exact interval of the share".to_string();
     if let Some(start) = all.iter().find_map(|one| one.start) {
         note += &format!(
@@ -97,6 +96,6 @@ fn table(workload: &str, all: &[Successes<'_>], starts: bool) -> Table {
     Table {
         titled: false,
         form: Form::Alone,
-        ..own::table(workload.into(), note, "environment", &columns, rows)
+        ..own::table(workload.into(), note, "environment", columns, rows)
     }
 }

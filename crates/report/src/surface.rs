@@ -27,10 +27,9 @@ pub(crate) fn sections(report: &Report, groups: &[Group], details: bool) -> Vec<
     if all.is_empty() {
         return Vec::new();
     }
-    let columns = COLUMNS.map(String::from);
     let rows = all.iter().map(|surface| row(report, groups, surface)).collect();
     let caption = "System calls that reach the host".into();
-    let table = own::table(caption, NOTE.into(), "workload, environment", &columns, rows);
+    let table = own::table(caption, NOTE.into(), "workload, environment", &COLUMNS, rows);
     let section = own::section(Table { form: Form::Alone, ..table }, Vec::new()).id("surface");
     if !details {
         return vec![section];
