@@ -610,6 +610,10 @@ mod tests {
         );
         away("Error from server (Forbidden): forbidden: User \"me\" cannot get path \"/version\"\n");
         assert_eq!(undo("").1.len(), 3);
+        away("error: You must be logged in to the server (Unauthorized)\n");
+        let (undone, said) = undo("");
+        let why = undone.unwrap_err();
+        assert!(said.len() == 1 && why.contains("log in again"), "{why}: {said:?}");
         // What does not go in time says where to look.
         away("error: timed out waiting for the condition on namespaces/x\n");
         let why = undo("").0.unwrap_err();

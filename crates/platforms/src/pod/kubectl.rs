@@ -131,14 +131,16 @@ impl Kubectl {
         }
     }
 
-    /// Checks that the cluster answers, before commands that would wait longer for it. A refusal is an
-    /// answer.
+    /// Checks that the cluster answers, before commands that would wait longer for it, and that it
+    /// accepts the user's credentials. Without them nothing could be deleted either. A user who may
+    /// not see the cluster's version may still make pods.
     ///
     /// # Errors
     /// [`PlatformError::Unavailable`].
     pub(super) fn reach(&self) -> Result<()> {
+        let answers = |said: &str| !is_away(said) && !is_logged_out(said);
         match self.command(&[]).args(["get", "--raw", "/version"]).dies_with_caller().run_ok() {
-            Err(CommandError::Status { error, .. }) if !is_away(&one_line(&error)) => Ok(()),
+            Err(CommandError::Status { error, .. }) if answers(&one_line(&error)) => Ok(()),
             asked => self.answer(asked).map(drop),
         }
     }
@@ -178,7 +180,13 @@ impl Kubectl {
                 "name one that `kubectl get runtimeclasses` lists, or leave `runtimeClass=` out",
             );
         }
-        if says(&["(Forbidden)", "is forbidden", "Unauthorized", "must be logged in"]) {
+        if is_logged_out(&said) {
+            return PlatformError::unavailable(
+                format!("the cluster does not accept this user's credentials: {said}"),
+                "log in again, or name another `context=`",
+            );
+        }
+        if says(&["(Forbidden)", "is forbidden"]) {
             return PlatformError::unavailable(
                 format!("this user lacks a permission in the cluster: {said}"),
                 "weighbridge makes and deletes pods, and a namespace unless `namespace=` names one: ask for these rights, or name another `context=`",
@@ -254,6 +262,11 @@ fn is_away(said: &str) -> bool {
     words.iter().any(|word| said.contains(word))
 }
 
+/// Whether kubectl says that the cluster does not accept the user's credentials.
+fn is_logged_out(said: &str) -> bool {
+    ["Unauthorized", "must be logged in"].iter().any(|words| said.contains(words))
+}
+
 /// The last line that says why, without its prefix: after it kubectl may print warnings, messages of
 /// its log, and the exit code of a command in a pod.
 fn one_line(said: &str) -> String {
@@ -307,6 +320,7 @@ mod tests {
                 "Error from server (Forbidden): namespaces is forbidden: User \"me\" cannot create resource \"namespaces\"\n",
                 "ask for these rights",
             ),
+            ("error: You must be logged in to the server (Unauthorized)\n", "log in again"),
             (
                 "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n",
                 "--context here get nodes",
