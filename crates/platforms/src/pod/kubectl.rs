@@ -154,7 +154,12 @@ impl Kubectl {
 
     /// Turns an error message of kubectl into an error of the platform.
     pub(super) fn refused(&self, said: &str) -> PlatformError {
+        // A command that ran in a pod has failed, and may have printed anything.
+        let is_of_a_command = said.lines().any(|line| line.trim().starts_with(ENDED));
         let said = one_line(said);
+        if is_of_a_command {
+            return PlatformError::launch(PLATFORM, said);
+        }
         let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
         if says(&["exceeded quota", "failed quota", " usage per "]) {
             return PlatformError::unavailable(
@@ -334,11 +339,20 @@ mod tests {
             let PlatformError::Unavailable { remedy: Some(found), .. } = &error else { panic!("{error}") };
             assert!(found.contains(remedy), "{said}: {error}");
         }
-        let other = kubectl().refused("Error from server (AlreadyExists): pods \"a\" already exists\n");
-        assert_eq!(
-            other.to_string(),
-            "a guest of pod did not start: (AlreadyExists): pods \"a\" already exists"
-        );
+        for (said, reason) in [
+            (
+                "Error from server (AlreadyExists): pods \"a\" already exists\n",
+                "(AlreadyExists): pods \"a\" already exists",
+            ),
+            // What a command in a pod says is not about the cluster.
+            (
+                "tar: Unexpected EOF in archive\ncommand terminated with exit code 2\n",
+                "tar: Unexpected EOF in archive",
+            ),
+        ] {
+            let other = kubectl().refused(said);
+            assert_eq!(other.to_string(), format!("a guest of pod did not start: {reason}"));
+        }
     }
 
     #[test]
