@@ -139,7 +139,7 @@ impl NodePod {
         let ready = conditions.find(|condition| condition["type"] == "Ready");
         if let Some(condition) = ready.filter(|condition| condition["status"] != "True") {
             let why = condition["message"].as_str().unwrap_or_default();
-            let remedy = format!("`kubectl describe node {}` says more", self.node);
+            let remedy = format!("`{} describe node {}` says more", self.kubectl.for_users(), self.node);
             return Err(PlatformError::unavailable(
                 format!("the node {} is not ready: {why}", self.node),
                 remedy,
@@ -616,9 +616,14 @@ mod tests {
         assert!(said.len() == 1 && why.contains("log in again"), "{why}: {said:?}");
         // What does not go in time says where to look.
         away("error: timed out waiting for the condition on namespaces/x\n");
-        let why = undo("").0.unwrap_err();
-        assert!(why.contains(&format!("{name} may still be in the cluster: timed out waiting")), "{why}");
-        assert!(why.contains(&format!("`kubectl describe namespace {name}` says what keeps it")), "{why}");
+        for (keys, describe) in
+            [("", "describe namespace"), (",namespace=lab", "--namespace lab describe pod")]
+        {
+            let why = undo(keys).0.unwrap_err();
+            assert!(why.contains(&format!("{name} may still be in the cluster: timed out waiting")), "{why}");
+            let described = format!("`kubectl --context cleaned-up {describe} {name}` says what keeps it");
+            assert!(why.contains(&described), "{why}");
+        }
     }
 
     /// A limit that kills the run kills the whole container, and the connection ends before the

@@ -296,9 +296,9 @@ impl Backend for PodGuest {
 /// The cluster cannot be reached, or does not say that it is gone.
 pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str) -> Result<()> {
     let timeout = format!("--timeout={DELETION_S}s");
-    let command = match kind {
-        "namespace" => kubectl.command(&[]),
-        _ => kubectl.within(namespace),
+    let (command, place) = match kind {
+        "namespace" => (kubectl.command(&[]), String::new()),
+        _ => (kubectl.within(namespace), format!(" --namespace {namespace}")),
     };
     // A pod of a fleet gets its time to end its run.
     let object = if kind == fleet::POD { "pod" } else { kind };
@@ -312,7 +312,8 @@ pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str)
     kubectl.run(delete, None).map(drop).map_err(|error| {
         let why = match error {
             PlatformError::Launch { reason, .. } => {
-                format!("{reason}; `kubectl describe {object} {name}` says what keeps it")
+                let describe = format!("{}{place} describe {object} {name}", kubectl.for_users());
+                format!("{reason}; `{describe}` says what keeps it")
             }
             other => other.to_string(),
         };

@@ -204,14 +204,22 @@ impl Kubectl {
     }
 
     fn unreachable(&self, said: &str) -> PlatformError {
-        let (option, name) = match self.context.as_str() {
-            "" => (String::new(), "kubectl's current context".into()),
-            context => (format!(" --context {context}"), format!("the context {context}")),
+        let name = match self.context.as_str() {
+            "" => "kubectl's current context".into(),
+            context => format!("the context {context}"),
         };
         PlatformError::unavailable(
             format!("the cluster of {name} does not answer: {said}"),
-            format!("make sure that `kubectl{option} get nodes` works, and try again"),
+            format!("make sure that `{} get nodes` works, and try again", self.for_users()),
         )
+    }
+
+    /// The beginning of a command that a user may type for this cluster.
+    pub(super) fn for_users(&self) -> String {
+        match self.context.as_str() {
+            "" => "kubectl".into(),
+            context => format!("kubectl --context {context}"),
+        }
     }
 }
 
