@@ -41,10 +41,15 @@ fn steps_of_rounding_are_no_effect() {
 /// A few slow blocks spread a series, but do not spread the other blocks over the steps.
 #[test]
 fn slow_blocks_hide_no_steps() {
-    let side = |level: f64, slow: [f64; 2]| [vec![level; 28], slow.to_vec()].concat();
-    let cell = cell_of(pairs(&side(10.0, [17.0, 19.0]), &side(11.0, [18.0, 20.0])));
-    assert!(has(&cell, Flag::Rounded) && cell.verdict.is_none(), "{cell:?}");
-    assert!(holds(cell.overhead, (10.6f64 / 10.4).ln()), "{:?}", cell.overhead);
+    for (steady, slow) in [(28, &[7.0, 9.0][..]), (5, &[3.0][..])] {
+        let side = |level: f64| -> Vec<f64> {
+            let slow = slow.iter().map(|by| level + by);
+            std::iter::repeat_n(level, steady).chain(slow).collect()
+        };
+        let cell = cell_of(pairs(&side(10.0), &side(11.0)));
+        assert!(has(&cell, Flag::Rounded) && cell.verdict.is_none(), "{cell:?}");
+        assert!(holds(cell.overhead, (10.6f64 / 10.4).ln()), "{:?}", cell.overhead);
+    }
 }
 
 /// At any spread, from values that all round to the same number to those that rounding hardly
