@@ -123,6 +123,8 @@ fn a_plan_has_the_platform_three_times_and_the_work_in_both_forms() {
     let spins: Vec<&String> = plan.environments.iter().map(|e| &e.variables["WEIGH_SPIN"]).collect();
     assert_eq!(spins, ["0.000", "0.000", "0.030"]);
     assert_eq!((plan.baseline.as_str(), plan.slices), ("native", SliceChoice::Auto));
+    // One with unintended differences is left out, and the others are measured.
+    assert!(plan.leave_out_unequal);
     let sliced: Vec<bool> = plan.workloads.iter().map(|workload| workload.sliced.is_some()).collect();
     assert_eq!(sliced, [true, false]);
     let whole = Design { forms: vec![Form::Whole], ..design };
