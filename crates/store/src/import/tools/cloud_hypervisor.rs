@@ -2,7 +2,8 @@
 //!
 //! Each test has the mean of its iterations, with their standard deviation, minimum and maximum.
 //! The mean is the value of the run. The standard deviation, over n, is not used, because the file
-//! does not give the number of iterations. The names end in units.
+//! does not give the number of iterations. The names end in units. From version 52 on a test has a
+//! status, and with `--continue-on-failure` one that failed is in the report, with a mean of 0.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile, metric};
@@ -20,7 +21,11 @@ struct Output<'a> {
 struct Test {
     name: String,
     mean: f64,
+    #[serde(default)]
+    status: Option<String>,
 }
+
+const FAILED: &str = "FAILED";
 
 /// The endings of names, with metric, unit and direction.
 const UNITS: [(&str, &str, &str, Better); 7] = [
@@ -45,13 +50,18 @@ pub(super) fn parse(text: &Text<'_>) -> Result<ToolFile, ImportError> {
             let help = format!("names end in {}", endings.join(", "));
             return Err(text.at_key(raw, "name", &message, &help));
         };
+        let (metric, factor) = metric(name, unit, *better, true);
+        let cell = run.cell(&test.name, &metric);
+        if test.status.as_deref() == Some(FAILED) {
+            cell.failed += 1;
+            continue;
+        }
         if !is_positive(test.mean) {
             let message = format!("{} is not a positive number", test.mean);
             let help = "overheads are ratios, so every value must be above 0";
             return Err(text.at_key(raw, "mean", &message, help));
         }
-        let (metric, factor) = metric(name, unit, *better, true);
-        run.cell(&test.name, &metric).values.push(test.mean * factor);
+        cell.values.push(test.mean * factor);
     }
     Ok(ToolFile { runs: vec![run], notices: Vec::new() })
 }

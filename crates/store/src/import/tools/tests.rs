@@ -364,6 +364,13 @@ fn tests_of_cloud_hypervisor_have_one_value_a_run() {
     let (message, line, help) = fault(super::tests::samples(&[(None, &text.replace("MiBps", "parsecs"))]));
     assert!(message.starts_with("1.json:3:8: the name `block_read_parsecs`"), "{message}");
     assert!(line.contains("parsecs") && help.contains("_MiBps"), "{line} {help}");
+    // A test that failed has a mean of 0.
+    let failed = text.replace("\"mean\": 80.5", "\"status\": \"FAILED\", \"mean\": 0.0");
+    let samples = one(&failed.replace("\"mean\": 2.0", "\"status\": \"PASSED\", \"mean\": 2.0"));
+    let boot = &samples.comparisons[0].series[0];
+    assert_eq!((boot.tried, boot.failed, boot.observations.len()), (1, 1, 0));
+    assert_eq!(values(&samples, 1, 0), [2_097_152.0]);
+    assert!(samples.notices[0].0.contains("that failed: 1, the first of boot_time_ms"), "{samples:?}");
 }
 
 /// The files that Go 1.19, Google Benchmark 1.7.1 and pytest-benchmark 5.3.1 wrote here.
