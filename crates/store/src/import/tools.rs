@@ -20,6 +20,7 @@ mod runs;
 mod text;
 
 use super::{ImportError, Place};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use text::Text;
@@ -129,7 +130,9 @@ pub fn parse_tool(tool: Tool, files: &[(NamedFile, Vec<u8>)]) -> Result<ToolSamp
     let mut parsed = Vec::with_capacity(files.len());
     for (file, bytes) in files {
         super::refuse_compressed(&file.path, bytes)?;
-        let text = Text { path: &file.path, bytes };
+        // The text of Go is no JSON.
+        let content = if tool == Tool::Go { Cow::from(bytes) } else { text::with_nulls(bytes) };
+        let text = Text { path: &file.path, bytes: &content };
         parsed.push((file, parse_one(tool, &text).map_err(|error| of_other_tool(error, tool, bytes))?));
     }
     runs::arrange(tool, parsed)

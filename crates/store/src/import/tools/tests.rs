@@ -272,6 +272,23 @@ fn repetitions_of_google_benchmark_count_and_aggregates_do_not() {
     assert!(message.starts_with("1.json:2:") && message.contains("`fortnights`"), "{message}");
 }
 
+/// Google Benchmark 1.7 divides 0 by 0 for the variation of a counter that is always 0.
+#[test]
+fn a_value_that_is_no_number_is_none() {
+    let odd = GOOGLE.replace("\"real_time\": 2.2e+01", "\"zeros\": -NaN, \"real_time\": Infinity");
+    let odd = odd.replace("4e9", "NaN").replace("3e9", "-Infinity").replace("f/8", "f/\\\\\\\"NaN");
+    let samples = one(&odd);
+    let name = "f/\\\"NaN";
+    let expected = [(name, "real_time", "s", true), (name, "cpu_time", "s", false)];
+    assert_eq!(names(&samples)[..2], expected);
+    assert!(samples.comparisons.iter().all(|of| of.metric.name != "bytes_per_second"), "{samples:?}");
+    let (message, ..) = fault(super::tests::samples(&[(None, &GOOGLE.replace("2.0e+01", "NaN"))]));
+    assert!(message.contains("the benchmark has no `real_time`"), "{message}");
+    // The text of Go is left alone.
+    let (message, ..) = fault(super::tests::samples(&[(None, &GO.replace("12.50", "NaN"))]));
+    assert!(message.ends_with("NaN is not a positive number"), "{message}");
+}
+
 #[test]
 fn rounds_of_pytest_benchmark_are_seconds() {
     let text = "{\"machine_info\": {}, \"benchmarks\": [\n{\"fullname\": \"t.py::a\", \"stats\": {\"mean\": 2.0, \"data\": [1.5,\n 2.5]}},\n{\"fullname\": \"t.py::b\", \"stats\": {\"mean\": 3.0}}]}";

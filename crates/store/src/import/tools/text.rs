@@ -3,6 +3,7 @@
 use super::{ImportError, Place};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::path::Path;
 
 /// A file that is read.
@@ -96,4 +97,30 @@ impl<'a> Text<'a> {
 /// Whether a number can be a time or a rate.
 pub(super) fn is_positive(value: f64) -> bool {
     value.is_finite() && value > 0.0
+}
+
+/// What Google Benchmark before 1.8.4 and Python write for a value that is no number. JSON has no
+/// such words.
+const NOT_NUMBERS: [&[u8]; 4] = [b"-NaN", b"NaN", b"-Infinity", b"Infinity"];
+
+/// Returns JSON with `null` for every value that is no number.
+pub(super) fn with_nulls(json: &[u8]) -> Cow<'_, [u8]> {
+    let holds = |word: &[u8]| json.windows(word.len()).any(|part| part == word);
+    if !holds(b"NaN") && !holds(b"Infinity") {
+        return json.into();
+    }
+    let (mut with_nulls, mut rest, mut in_string) = (Vec::with_capacity(json.len()), json, false);
+    while let Some(first) = rest.first() {
+        let word = NOT_NUMBERS.iter().find(|word| !in_string && rest.starts_with(word));
+        let taken = match word {
+            Some(word) => word.len(),
+            // The next character is part of the string, even if it is a quotation mark.
+            None if in_string && *first == b'\\' => rest.len().min(2),
+            None => 1,
+        };
+        in_string ^= taken == 1 && *first == b'"';
+        with_nulls.extend_from_slice(if word.is_some() { b"null" } else { &rest[..taken] });
+        rest = &rest[taken..];
+    }
+    with_nulls.into()
 }
