@@ -213,6 +213,16 @@ pub enum ReportError {
         /// The kind, in the plural.
         holds: &'static str,
     },
+    /// A name that the readers of the format refuse, and with it the whole file.
+    #[error("`{format}` takes names of up to {most} bytes, and this one has {}: {name}", .name.len())]
+    LongName {
+        /// The format.
+        format: &'static str,
+        /// The number of bytes that a name may have.
+        most: usize,
+        /// The name.
+        name: String,
+    },
     /// An element cannot be written.
     #[error("cannot write the report as JUnit's XML: {0}")]
     Junit(String),

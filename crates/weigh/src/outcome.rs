@@ -239,7 +239,7 @@ pub fn render(
     options: &weigh_report::Options,
 ) -> Result<String, Failure> {
     weigh_report::render(report, format.into(), options).map_err(|error| match error {
-        ReportError::NoSamples { .. } | ReportError::NoMetric { .. } => {
+        ReportError::NoSamples { .. } | ReportError::NoMetric { .. } | ReportError::LongName { .. } => {
             Failure::input(error.to_string()).hint("`--format json` and `--format csv` can show every report")
         }
         error => Failure::new(ExitKind::Failed, "the report cannot be written").because(error),

@@ -133,12 +133,45 @@ fn names_do_not_break_out() {
         found += 1;
     }
     assert!(found > 10, "{text}");
-    for format in [Format::Bencher, Format::GithubSmaller, Format::GithubBigger, Format::GoogleBenchmark] {
-        let json = written(&report, format).unwrap();
+    // Bencher takes no name as long as these.
+    let mut short = report.clone();
+    for cell in &mut short.analysis.cells {
+        cell.metric.name = cell.metric.name.chars().take(40).collect();
+    }
+    for (report, format) in [
+        (&short, Format::Bencher),
+        (&report, Format::GithubSmaller),
+        (&report, Format::GithubBigger),
+        (&report, Format::GoogleBenchmark),
+    ] {
+        let json = written(report, format).unwrap();
         serde_json::from_str::<Value>(&json).unwrap();
         assert!(!json.chars().any(|c| c != '\n' && weigh_model::is_harmful(c)), "{format:?}");
     }
     let go = written(&report, Format::Go).unwrap();
     assert!(go.lines().all(|line| line.starts_with("Benchmark") || line.starts_with("Unit ")), "{go}");
     assert!(!go.chars().any(|c| c != '\n' && weigh_model::is_harmful(c)));
+}
+
+/// Bencher's adapter of this format refuses the whole file for one name that is too long.
+#[test]
+fn names_that_bencher_takes_are_written_and_longer_ones_refused() {
+    let renamed = |workload: usize, metric: usize| {
+        let mut report = crate::common::standard();
+        for cell in &mut report.analysis.cells {
+            cell.environment = "e".into();
+            (cell.workload, cell.metric.name) = ("w".repeat(workload), "m".repeat(metric));
+        }
+        written(&report, Format::Bencher)
+    };
+    // Names end in " in e" and in " overhead (%)".
+    let json: Value = serde_json::from_str(&renamed(1019, 51).unwrap()).unwrap();
+    let (benchmark, measures) = json.as_object().unwrap().iter().next().unwrap();
+    let longest = measures.as_object().unwrap().keys().map(String::len).max();
+    assert_eq!((benchmark.len(), longest), (1024, Some(64)));
+    for (workload, metric, words) in [(1020, 1, "1024 bytes"), (1, 52, "64 bytes, and this one has 65: m")] {
+        let error = renamed(workload, metric).unwrap_err();
+        assert!(matches!(error, ReportError::LongName { .. }), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
