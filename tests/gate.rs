@@ -44,6 +44,18 @@ mod fakes {
             junit.iter().for_each(|part| assert!(cases.contains(part), "{part}: {cases}"));
             let trials = trials(&stage.here().join(&out)).len();
             assert!(trials <= 2 * most, "{effect}: {trials} trials");
+            // It ends by its limits: no precision is told.
+            let events = stage.read(&format!("{out}/events.jsonl"));
+            assert!(events.contains("\"target\":null") && !events.contains("\"target\":0"), "{events}");
+            let details = stage.run(&format!("show {out} --details")).ends_with(code).stdout;
+            assert!(details.contains("gate of two builds, up to 30 blocks"), "{details}");
+            for words in ["to within", "wider than asked"] {
+                assert!(
+                    !details.contains(words) && !said.stderr.contains(words),
+                    "{details} {}",
+                    said.stderr
+                );
+            }
             // The answer of the run is final: showing or resuming it gives the same.
             assert!(words(&stage.run(&format!("show {out}")).ends_with(code).stdout).contains(title));
             stage.run(&format!("resume {out}")).ends_with(code);

@@ -120,7 +120,7 @@ pub enum Event {
         /// Time left by the present estimate, seconds; never more than is left of the budget.
         remaining_s: f64,
         /// Half-width that every interval should reach, as a fraction: .01 is one per cent. Absent
-        /// where the number of blocks is fixed.
+        /// where the number of blocks is fixed, and in a gate of two builds.
         #[serde(default)]
         target: Option<f64>,
         /// Time left of the budget, seconds, if there is one.

@@ -51,7 +51,8 @@ impl Runner<'_> {
     fn reason_of(&self, workload: usize) -> FinishReason {
         let reasons: Vec<ConclusionReason> = self.journal.history().conclusions(workload).collect();
         if reasons.contains(&ConclusionReason::LastLook) {
-            FinishReason::MaximumBlocks
+            // A gate asks for no precision.
+            if self.plan.gate.is_some() { FinishReason::Blocks } else { FinishReason::MaximumBlocks }
         } else if reasons.contains(&ConclusionReason::Precise) {
             FinishReason::Precision
         } else {

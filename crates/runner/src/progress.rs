@@ -74,6 +74,8 @@ impl Runner<'_> {
             cells,
             remaining_s: self.clock.remaining_s(of.saturating_sub(blocks_done)),
             target: match self.plan.effort {
+                // A gate ends by its limits, whatever the precision.
+                Effort::Sequential { .. } if self.plan.gate.is_some() => None,
                 Effort::Precision { target, .. } | Effort::Sequential { target, .. } => Some(target),
                 Effort::Quick { .. } | Effort::Fixed { .. } | Effort::Lasting { .. } => None,
             },

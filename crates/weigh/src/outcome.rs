@@ -375,6 +375,9 @@ fn effort(plan: &Plan) -> String {
         Effort::Quick { .. } => format!("quick, exploratory{reuse}"),
         Effort::Fixed { blocks } => format!("{}{reuse}", number_of(blocks, "block")),
         Effort::Lasting { seconds } => format!("for {seconds} s{reuse}"),
+        Effort::Sequential { looks, .. } if plan.gate.is_some() => {
+            format!("gate of two builds, up to {} blocks", looks.last())
+        }
         Effort::Sequential { looks, target } => {
             format!("group-sequential, up to {} blocks, or to within {} %", looks.last(), target * 100.0)
         }

@@ -5,8 +5,8 @@ use crate::ui;
 use std::sync::Arc;
 use weigh_images::Root;
 use weigh_model::{
-    Effort, EnvironmentPlan, HostFacts, ImageSpec, Load, LoadLoop, Neighbours, Plan, ServerPlan, Shares,
-    Started, WorkloadPlan, format_bytes, number_of,
+    Effort, EnvironmentPlan, GateLimits, HostFacts, ImageSpec, Load, LoadLoop, Neighbours, Plan, ServerPlan,
+    Shares, Started, WorkloadPlan, format_bytes, number_of,
 };
 use weigh_platforms::loader::RemoteMachine;
 use weigh_platforms::{self as platforms, GuestRequest};
@@ -29,6 +29,7 @@ pub fn describe(plan: &Plan, facts: &HostFacts) -> String {
         );
     }
     lines.push(format!("blocks: {}", blocks(plan)));
+    lines.extend(plan.gate.as_ref().map(limits));
     lines.push(expected_time(plan));
     lines.extend(order(plan));
     lines.extend(all_host_changes(plan));
@@ -227,10 +228,24 @@ fn host_changes(
     platform.into_iter().flat_map(move |platform| platform.host_changes(&request))
 }
 
+/// The limits of a gate of two builds, as they were written.
+fn limits(limits: &GateLimits) -> String {
+    let percent = |limit: f64| (limit * 1e8).round() / 1e6;
+    let own = limits.of.iter().map(|(metric, limit)| format!(", {metric} {} %", percent(*limit)));
+    format!("limits: {} %{}", percent(limits.limit), own.collect::<String>())
+}
+
 fn blocks(plan: &Plan) -> String {
     match plan.effort {
         Effort::Quick { blocks } => format!("{blocks}, exploratory"),
         Effort::Fixed { blocks } => blocks.to_string(),
+        Effort::Sequential { looks, .. } if plan.gate.is_some() => format!(
+            "up to {}, looked at after {} and every {}: a workload ends when each of its changes is shown to lie above or below \
+             its limit, or would hardly be shown to by the blocks that are left",
+            looks.last(),
+            looks.first(),
+            looks.step()
+        ),
         Effort::Sequential { looks, target } => format!(
             "up to {}, looked at after {} and every {}: an environment drops out when it is decided, and from 30 blocks on a \
              workload ends when every interval is within {} %",
