@@ -144,6 +144,23 @@ mod fakes {
         assert_eq!((&plan["gate"]["limit"], &plan["effort"]["looks"]["last"]), (&0.9.into(), &25.into()));
     }
 
+    /// The settings on the page are for all that they name, and for a part of it.
+    #[test]
+    fn the_settings_of_the_page_are_taken() {
+        let stage = Stage::with_fakes();
+        let page = file("docs/gate.md");
+        let (_, settings) = page.split_once("\n```toml\n").unwrap();
+        stage.write("g.toml", settings.split_once("```").unwrap().0);
+        let gate = "gate null null:label=b --config g.toml --dry-run";
+        let said = stage.run(gate).ends_with(0);
+        assert!(!said.stderr.contains("note:"), "{}", said.stderr);
+        let limits = "limits: 3 %, spawn.fork_exec 10 %, start_to_init 5 %";
+        assert!(said.stdout.contains(limits) && !said.stdout.contains("within"), "{}", said.stdout);
+        let said = stage.run(&format!("{gate} spawn")).ends_with(0);
+        let note = "limits in g.toml of what is not measured now: start_to_init";
+        assert!(said.stderr.contains(note), "{}", said.stderr);
+    }
+
     /// Invalid settings are refused, with their place and what to do.
     #[test]
     fn wrong_settings_are_refused_with_their_place() {
@@ -163,6 +180,8 @@ mod fakes {
                 ["no metric `duratoin`", "g.toml:3", "did you mean"],
             ),
             ("limit = \"3\"\n", ["g.toml:1", "invalid type", "`limit = 3`"]),
+            ("iterations = 0\n", ["g.toml:1", "integer `0`", "nonzero"]),
+            ("start = true\nbudget = \"soon\"\n", ["g.toml:2", "cannot read duration `soon`", "10m"]),
         ];
         for (text, expected) in cases {
             stage.write("g.toml", text);

@@ -5,6 +5,7 @@ use super::run::OutputFiles;
 use crate::cli::{BuildGateArgs, CommandArgs, EffortArgs, MeasureArgs, NEXT_COMMAND, WorkArgs};
 use crate::error::Failure;
 use crate::request::{self, GateFile, PlanRequest, commands};
+use std::num::NonZeroU32;
 use weigh_model::{
     Caches, Effort, EnvironmentSpec, HostFacts, Looks, Plan, SliceChoice, StartPlan, Started, WorkloadPlan,
 };
@@ -23,7 +24,8 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, OutputFiles), Failur
     let file = GateFile::read(args.config.as_deref())?;
     let BuildGateArgs { old, new, common, work, trial, own, start, limit, comment, junit, .. } = args;
     let defaults = &file.settings;
-    let effort = EffortArgs { budget: common.effort.budget.or(defaults.budget.clone()), ..common.effort };
+    let budget = defaults.budget.as_ref().map(|budget| budget.get_ref().clone());
+    let effort = EffortArgs { budget: common.effort.budget.or(budget), ..common.effort };
     let looks = looks(effort.blocks.or(defaults.blocks))?;
     let named = !work.workloads.is_empty() || !work.command.is_empty() || start;
     let starts = if named { start } else { defaults.start };
@@ -31,7 +33,7 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, OutputFiles), Failur
         workloads: if named { work.workloads } else { defaults.workloads.clone() },
         size: work.size.or(defaults.size),
         param: if work.param.is_empty() { defaults.param.clone() } else { work.param },
-        iterations: work.iterations.or(defaults.iterations),
+        iterations: work.iterations.or(defaults.iterations.map(NonZeroU32::get)),
         ..work
     };
     if work.workloads.is_empty() && work.command.is_empty() && !starts {
@@ -67,7 +69,7 @@ pub fn request(args: BuildGateArgs) -> Result<(PlanRequest, OutputFiles), Failur
         let plan = request::plan(common, loader, facts, host, &workloads)?;
         let plan = commands::applied(plan, &work.command, &own, compared)?;
         let plan = super::start::with_own_metrics(plan)?;
-        let gate = Some(file.limits(limit, &plan.workloads)?);
+        let gate = Some(file.limits(limit, &plan.workloads, named)?);
         let effort = Effort::Sequential { looks, target: PRECISION };
         Ok(Plan { effort, gate, slices: SliceChoice::Auto, ..plan })
     });

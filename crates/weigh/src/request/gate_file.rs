@@ -2,11 +2,13 @@
 
 use crate::cli::Size;
 use crate::error::{Failure, file_failure};
+use crate::ui;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 use toml::Spanned;
-use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, did_you_mean, nearest};
+use weigh_model::{GateLimits, WorkloadKey, WorkloadPlan, did_you_mean, nearest, parse_duration};
 use weigh_workloads::{Fault, parse_toml};
 
 /// The default path of the file.
@@ -24,10 +26,10 @@ pub struct Settings {
     #[serde(default)]
     pub param: Vec<String>,
     pub size: Option<Size>,
-    pub iterations: Option<u32>,
+    pub iterations: Option<NonZeroU32>,
     limit: Option<Spanned<f64>>,
     pub blocks: Option<u32>,
-    pub budget: Option<String>,
+    pub budget: Option<Spanned<String>>,
     #[serde(default)]
     limits: BTreeMap<Spanned<String>, Spanned<f64>>,
 }
@@ -66,6 +68,11 @@ impl GateFile {
         for limit in file.settings.limit.iter().chain(file.settings.limits.values()) {
             file.check(limit)?;
         }
+        if let Some(budget) = &file.settings.budget {
+            parse_duration(budget.get_ref()).map_err(|error| {
+                Failure::input(error.to_string()).at(&file.name, &file.text, budget.span())
+            })?;
+        }
         Ok(file)
     }
 
@@ -78,21 +85,35 @@ impl GateFile {
         }
     }
 
-    /// The limits. The limit of the command line holds for all that have none of their own.
+    /// The limits. The limit of the command line holds for all that have none of their own. `named`
+    /// says that the command line names what is measured, which may be less than the file has limits
+    /// for.
     ///
     /// # Errors
-    /// A limit is for a metric that no workload has with a verdict.
-    pub fn limits(&self, percent: Option<f64>, workloads: &[WorkloadPlan]) -> Result<GateLimits, Failure> {
+    /// A limit is for a metric that no workload has with a verdict, unless `named`.
+    pub fn limits(
+        &self,
+        percent: Option<f64>,
+        workloads: &[WorkloadPlan],
+        named: bool,
+    ) -> Result<GateLimits, Failure> {
         let metrics = workloads.iter().flat_map(|workload| {
             let primary = workload.metrics.iter().filter(|metric| metric.spec.primary);
             let key = WorkloadKey::of(workload);
             primary.flat_map(move |metric| GateLimits::keys(&workload.id, &key, &metric.spec.name))
         });
         let known: Vec<String> = metrics.collect();
-        for key in self.settings.limits.keys() {
-            if known.contains(key.get_ref()) {
-                continue;
+        let mut unused = self.settings.limits.keys().filter(|key| !known.contains(key.get_ref()));
+        if named {
+            let unused: Vec<&str> = unused.map(|key| key.get_ref().as_str()).collect();
+            if !unused.is_empty() {
+                let name = &self.name;
+                ui::note(&format!(
+                    "note: limits in {name} of what is not measured now: {}",
+                    unused.join(", ")
+                ));
             }
+        } else if let Some(key) = unused.next() {
             let near = nearest(key.get_ref(), known.iter().map(String::as_str));
             let hint = did_you_mean(near, || format!("what is measured: {}", listed(&known)));
             return Err(Failure::input(format!("the gate compares no metric `{}`", key.get_ref()))
