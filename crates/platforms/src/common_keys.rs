@@ -65,7 +65,13 @@ pub(crate) fn program(
 ) -> crate::Result<PathBuf> {
     let binary = setting(platform, environment, "binary");
     let name = if binary.is_empty() { installed } else { binary };
-    let missing = || crate::PlatformError::program_missing(name, remedy);
+    let missing = || match name.contains('/') && Path::new(name).is_file() {
+        true => crate::PlatformError::unavailable(
+            format!("the file {name} may not be executed"),
+            format!("make it a program with `chmod +x {name}`"),
+        ),
+        false => crate::PlatformError::program_missing(name, remedy),
+    };
     let found = weigh_host::command::find_program(name).ok_or_else(missing)?;
     // It may be run in another directory.
     found.canonicalize().map_err(crate::PlatformError::io(format!("resolve {name}")))
@@ -385,6 +391,21 @@ mod tests {
             );
         }
         check(&spec("runc:cpus=2,memory=1GiB,rootfs=probe")).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_executed_is_not_called_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let built = directory.path().join("runc");
+        let found = || {
+            let environment = spec(&format!("runc:binary={}", built.display()));
+            program(crate::find("runc").unwrap(), &environment, "runc", "build it").map_err(|e| e.to_string())
+        };
+        assert!(found().unwrap_err().contains("is missing"));
+        std::fs::write(&built, "").unwrap();
+        assert!(found().unwrap_err().contains("may not be executed"));
+        std::fs::set_permissions(&built, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(found(), Ok(built.canonicalize().unwrap()));
     }
 
     #[test]
