@@ -330,6 +330,32 @@ print(json.dumps(sorted(ours, key=lambda sample: json.dumps(sample, sort_keys=Tr
     }
 
     #[test]
+    fn benchstat_reads_go() {
+        const TEST: &str = "benchstat_reads_go";
+        if Command::new("benchstat").arg("-h").output().is_err() {
+            return skip(TEST, "benchstat", "there is no program `benchstat`");
+        }
+        let stage = Stage::with_fakes();
+        let report = measured(&stage);
+        stage.stdout("show r --format go --output r.txt");
+        let arguments = ["-format", "csv", "-col", "/environment", "r.txt"];
+        let tables = output_of(&stage, "benchstat", &arguments);
+        // Tables follow each other, each with the environments, the unit and a row per workload.
+        let lines: Vec<&str> = tables.lines().collect();
+        let at =
+            lines.iter().position(|line| line.starts_with(",sec/op,")).unwrap_or_else(|| panic!("{tables}"));
+        let quoted = format!(",{BASELINE},,\"{OTHER}\",,,");
+        assert_eq!(lines[at - 1], quoted, "the environments are the columns");
+        let row: Vec<&str> = lines[at + 1].split(',').collect();
+        let ["work", old, _, new, _, change, p] = row.as_slice() else { panic!("{tables}") };
+        for (found, environment) in [(old, BASELINE), (new, OTHER)] {
+            let median: f64 = found.parse().unwrap();
+            close(&median.into(), &cell_of(&report, environment, "time")["median"]);
+        }
+        assert!(change.starts_with('+') && p.ends_with("n=8"), "every value counts: {tables}");
+    }
+
+    #[test]
     fn compare_py_reads_google_benchmark() {
         const TEST: &str = "compare_py_reads_google_benchmark";
         // Where Debian's libbenchmark-tools has it.
