@@ -142,6 +142,9 @@ mod fakes {
         stage.run(&format!("{gate} --blocks 25 --limit 90 --out b"));
         let plan = stage.read_json("b/plan.json");
         assert_eq!((&plan["gate"]["limit"], &plan["effort"]["looks"]["last"]), (&0.9.into(), &25.into()));
+        // The new build has to be faster by that much.
+        let said = stage.run(&format!("{gate} --limit -2.5 --dry-run")).ends_with(0);
+        assert!(said.stdout.contains("limits: -2.5 %, start_to_init 60 %"), "{}", said.stdout);
     }
 
     /// The settings on the page are for all that they name, and for a part of it.

@@ -160,6 +160,7 @@ mod fakes {
         stage.refuses("history", &["there is no history in .weigh/history", "weigh history RUN --version"]);
         stage.refuses("history r", &["--version"]);
         stage.refuses("history --version v1", &["RUN"]);
+        stage.refuses("history r --version ''", &["a value is required", "--version"]);
         stage.refuses("history nowhere --version v1", &["nowhere"]);
         stage.stdout("run --on null:sd=0.01 --baseline null:sd=0.01 --blocks 2 --out alone -- work");
         stage.refuses("history alone --version v1", &["no effect to keep", "--on"]);

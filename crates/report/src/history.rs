@@ -97,9 +97,15 @@ impl HistoryReport {
         worse.collect()
     }
 
-    /// A change between two points of a series, with their versions.
+    /// A change between two points of a series, with their versions. Where both have the same one,
+    /// their days tell the runs apart.
     fn describe(&self, series: &HistorySeries, place: (usize, usize), change: Interval) -> String {
-        let version = |at: usize| shown_name(&self.runs[series.points[at].run].version);
+        let run = |at: usize| &self.runs[series.points[at].run];
+        let is_same = run(place.0).version == run(place.1).version;
+        let version = |at: usize| match (shown_name(&run(at).version), is_same) {
+            (version, true) => format!("{version} of {}", day(&run(at).began)),
+            (version, false) => version,
+        };
         let change = join(&Effect::from(change).to_string());
         let other_machine =
             if self.changes_machine(series, place) { "; the machine changed there, too" } else { "" };
@@ -379,6 +385,14 @@ mod tests {
         assert!(text.contains("the machine changed there, too"), "{text}");
         let text = rendered(&report(["a", "b", "a", "b", "b", "b"]), Format::Table);
         assert!(!text.contains("the machine changed there"), "{text}");
+    }
+
+    #[test]
+    fn runs_of_the_same_version_are_told_apart_by_their_days() {
+        let mut report = report(["m"; 6]);
+        report.runs.iter_mut().for_each(|run| run.version = "main".into());
+        let text = rendered(&report, Format::Table);
+        assert!(text.contains("between main of 2026-11-03 and main of 2026-11-04"), "{text}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct BuildGateArgs {
     #[arg(long)]
     pub start: bool,
     /// Largest change of the cost that passes, per cent; default: 3
-    #[arg(long, value_name = "PCT", value_parser = gate_percentage)]
+    #[arg(long, value_name = "PCT", value_parser = gate_percentage, allow_negative_numbers = true)]
     pub limit: Option<f64>,
     /// Settings of the gate; default: `.weigh/gate.toml` if it exists
     #[arg(long, value_name = "FILE")]

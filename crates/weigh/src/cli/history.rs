@@ -3,6 +3,7 @@
 use super::OutputFormat;
 use super::output::gate_percentage;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use std::path::PathBuf;
 
 /// Options of `history`.
@@ -18,7 +19,7 @@ pub struct HistoryArgs {
     #[arg(value_name = "RUN", requires = "version")]
     pub runs: Vec<PathBuf>,
     /// Version of what the runs measured: a commit, a release
-    #[arg(long, value_name = "NAME", requires = "runs")]
+    #[arg(long, value_name = "NAME", requires = "runs", value_parser = NonEmptyStringValueParser::new())]
     pub version: Option<String>,
     /// Directory of the history
     #[arg(long, value_name = "DIR", default_value = ".weigh/history")]
