@@ -18,6 +18,7 @@ mod histories;
 mod iterations;
 mod mixed;
 mod neighbours;
+mod otava;
 mod pilot;
 mod places;
 mod pool;
