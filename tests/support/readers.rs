@@ -3,12 +3,17 @@
 use super::{Stage, skip};
 use serde_json::Value;
 use std::process::Command;
+use std::sync::LazyLock;
 
-/// The Python that has a module: the first of `PATH`, or the system's own, which has the modules of
-/// its packages. If neither has it, the test is skipped.
+/// The Python that `WEIGH_PYTHON` names, with modules that no package of the system has.
+static NAMED_PYTHON: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("WEIGH_PYTHON").ok());
+
+/// The Python that has a module: the one that `WEIGH_PYTHON` names, the first of `PATH`, or the
+/// system's own, which has the modules of its packages. If none has it, the test is skipped.
 pub fn python_with(module: &str, test: &str) -> Option<&'static str> {
     let probe = format!("import {module}");
-    let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| succeeds(python, &["-c", &probe]));
+    let mut known = NAMED_PYTHON.as_deref().into_iter().chain(["python3", "/usr/bin/python3"]);
+    let python = known.find(|python| succeeds(python, &["-c", &probe]));
     if python.is_none() {
         skip(test, module, &format!("`python3` does not run `{probe}`"));
     }

@@ -136,26 +136,27 @@ fn histories_find_what_the_table_beside_otava_says() {
     }
 }
 
-/// Where Python finds Otava, its numbers are checked, too: they are those of version 0.8.0.
+/// Where Python has Otava, its numbers are checked, too: they are those of version 0.8.0.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test starts Python with ordinary means")]
 fn otava_finds_what_the_table_says() {
-    let has_otava = Command::new("python3").args(["-c", "import otava.analysis"]).output();
+    let python = std::env::var("WEIGH_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has_otava = Command::new(&python).args(["-c", "import otava.analysis"]).output();
     if !has_otava.is_ok_and(|done| done.status.success()) {
         return skip_without_otava();
     }
     let ratios = |logs: Vec<f64>| logs.into_iter().map(f64::exp).collect();
     let series: Vec<Vec<f64>> = (0..CASES.len()).flat_map(simulated).map(ratios).collect();
-    let mut python = Command::new("timeout")
-        .args(["600", "python3", "-c", OTAVA])
+    let mut otava = Command::new("timeout")
+        .args(["600", &python, "-c", OTAVA])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("timeout starts");
-    let mut input = python.stdin.take().expect("a pipe");
+    let mut input = otava.stdin.take().expect("a pipe");
     input.write_all(&serde_json::to_vec(&series).expect("numbers")).expect("Python reads");
     drop(input);
-    let output = python.wait_with_output().expect("Python ends");
+    let output = otava.wait_with_output().expect("Python ends");
     let found: Vec<Vec<usize>> = serde_json::from_slice(&output.stdout).expect("lists of places");
     assert_eq!(found.len(), CASES.len() * SERIES);
     for (case, ([told, _], found)) in table().into_iter().zip(found.chunks(SERIES)).enumerate() {
