@@ -109,7 +109,10 @@ mod fakes {
         let rest = "--no-void --seed 1 --limit 3 --env N=1 -- one --- two";
         let said = stage.run(&format!("gate null:sd=0.001 --out r --comment c.md {rest}")).ends_with(0);
         assert!(said.stdout.contains("Gate: pass"), "{}", said.stdout);
-        assert!(stage.read("c.md").contains("| command time "), "{}", stage.read("c.md"));
+        let comment = stage.read("c.md");
+        for part in ["| command time ", "- old: one\n", "- new: two\n"] {
+            assert!(comment.contains(part), "{part}: {comment}");
+        }
         let plan = stage.read_json("r/plan.json");
         let names: Vec<&str> = listed(&plan, "environments")
             .iter()

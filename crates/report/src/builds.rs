@@ -166,10 +166,15 @@ fn advice(report: &Report, decision: Decision) -> Vec<String> {
 }
 
 fn facts(report: &Report) -> Vec<(&'static str, String)> {
-    let environments: Vec<&str> =
-        report.plan.iter().flat_map(|plan| &plan.environments).map(|e| e.name.as_str()).collect();
+    let environments = report.plan.iter().flat_map(|plan| &plan.environments);
+    // Of two commands in one environment the names say no more than `old` and `new`.
+    let commands = || report.plan.iter().flat_map(|plan| &plan.workloads).map(|workload| &workload.commands);
+    let build = |name: &String| match commands().find_map(|commands| commands.get(name)) {
+        Some(command) => shown_name(&command.join(" ")),
+        None => shown_name(name),
+    };
     let mut facts: Vec<(&'static str, String)> =
-        ["old", "new"].into_iter().zip(environments).map(|(side, name)| (side, shown_name(name))).collect();
+        ["old", "new"].into_iter().zip(environments.map(|environment| build(&environment.name))).collect();
     if let Some(run) = &report.run {
         facts.push(("run", shown_name(run)));
     }
