@@ -91,6 +91,20 @@ mod fakes {
         stage.host_is_as_before();
     }
 
+    /// A gate of an hour does not end with an answer that has no place.
+    #[test]
+    fn files_that_cannot_be_written_are_refused_before_the_run() {
+        let stage = Stage::with_fakes();
+        let gate = "gate null:sd=0.001 null:label=b,sd=0.001 --no-void --seed 1 --out r";
+        stage.write("file", "");
+        for (option, code) in [("--comment nowhere/c.md", 2), ("--junit .", 1), ("--junit file/j.xml", 1)] {
+            stage.run(&format!("{gate} {option} -- work")).ends_with(code).says(&["cannot write"]);
+            assert!(!stage.here().join("r").exists(), "{option}: it has not begun");
+        }
+        stage.run(&format!("{gate} --comment r/c.md -- work")).ends_with(0);
+        assert!(stage.read("r/c.md").starts_with("# Gate: pass\n"));
+    }
+
     #[test]
     fn equal_environments_are_distinguished_by_labels() {
         let stage = Stage::with_fakes();

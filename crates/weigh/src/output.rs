@@ -6,6 +6,7 @@
 
 use crate::error::{ExitKind, Failure, file_failure};
 use crate::ui;
+use std::io::ErrorKind;
 use std::path::Path;
 use weigh_host::facts::is_root;
 use weigh_host::private::{self, UnsafePath, invoking_user};
@@ -19,6 +20,20 @@ pub fn check(path: &Path) -> Result<(), Failure> {
         private::check_output(path, invoking_user()).map_err(|error| refused(path, error))?;
     }
     Ok(())
+}
+
+/// Checks that a file can be written, before the work whose result it will hold.
+///
+/// # Errors
+/// As [`check`]; the path is that of a directory, or there is none to write the file to.
+pub fn check_file(path: &Path) -> Result<(), Failure> {
+    let failure = |error| file_failure("write", path, error);
+    if path.is_dir() {
+        return Err(failure(ErrorKind::IsADirectory.into()));
+    }
+    // With the dot, only a directory has metadata.
+    std::fs::metadata(path.parent().unwrap_or(path).join(".")).map_err(failure)?;
+    check(path)
 }
 
 /// Makes a directory, or checks it.

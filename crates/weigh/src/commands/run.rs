@@ -86,6 +86,7 @@ pub fn run_and_write(request: &PlanRequest, written: &OutputFiles) -> Result<(),
         ui::print(&dry_run::describe(&plan, &request.facts));
         return Ok(());
     }
+    written.check(out.as_deref())?;
     // Take the port before anything is done, because it may be taken.
     let live = live.live.map(Port::take).transpose()?;
     let began = Instant::now();
@@ -179,6 +180,16 @@ pub fn measure(
 }
 
 impl OutputFiles {
+    /// Checks that the files can be written, before hours of measuring. Those in the run directory
+    /// have no place yet.
+    fn check(&self, run: Option<&Path>) -> Result<(), Failure> {
+        let mut files = self.comment.iter().chain(&self.junit);
+        files.try_for_each(|file| match run.is_some_and(|run| file.starts_with(run)) {
+            true => Ok(()),
+            false => output::check_file(file),
+        })
+    }
+
     fn write(&self, report: &Report, gate: Option<Gate>) -> Result<(), Failure> {
         for (file, format) in [(&self.comment, OutputFormat::Md), (&self.junit, OutputFormat::Junit)] {
             if let Some(file) = file {
