@@ -32,7 +32,7 @@ impl Monitor for ByApi {
     }
 
     fn arguments(&self, name: &str) -> Vec<OsString> {
-        ["--id", name, "--api-sock", API_SOCKET].map(Into::into).into()
+        ["--id", name, "--api-sock", API_SOCKET, "--log-path", "/proc/self/fd/2"].map(Into::into).into()
     }
 
     fn mark(&self, name: &str) -> String {

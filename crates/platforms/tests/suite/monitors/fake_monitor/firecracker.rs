@@ -3,6 +3,7 @@
 use super::guest::{Guest, channel_of};
 use super::{Asked, Fake, Settings};
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::Path;
 
 pub const DESCRIPTION: &str = include_str!("firecracker-1.17.json");
@@ -11,6 +12,8 @@ pub const DESCRIPTION: &str = include_str!("firecracker-1.17.json");
 #[derive(Default)]
 pub struct Firecracker {
     id: String,
+    /// Where its log goes; to standard output if nowhere else.
+    log: Option<String>,
     /// Bodies of PUT requests, by path.
     put: Vec<(String, Value)>,
     state: State,
@@ -28,6 +31,10 @@ enum State {
 impl Firecracker {
     /// Parses its arguments.
     pub fn new(arguments: &[String]) -> Result<(Self, String), String> {
+        let (arguments, log) = match arguments {
+            [rest @ .., option, path] if option == "--log-path" => (rest, Some(path.clone())),
+            all => (all, None),
+        };
         let [id_option, id, socket_option, socket] = arguments else {
             return Err(format!("it takes --id and --api-sock: {arguments:?}"));
         };
@@ -38,7 +45,14 @@ impl Firecracker {
         if id.is_empty() || id.len() > 64 || !id.chars().all(takes) {
             return Err(format!("`{id}` is no id"));
         }
-        Ok((Self { id: id.clone(), ..Self::default() }, socket.clone()))
+        Ok((Self { id: id.clone(), log, ..Self::default() }, socket.clone()))
+    }
+
+    fn log(&self, asked: &Asked) {
+        let line = format!("The API server received a {} request on {}.\n", asked.method, asked.path);
+        let path = self.log.as_deref().unwrap_or("/proc/self/fd/1");
+        let mut log = std::fs::File::options().append(true).open(path).unwrap();
+        log.write_all(line.as_bytes()).unwrap();
     }
 
     fn of(&self, path: &str) -> Option<&Value> {
@@ -170,6 +184,7 @@ fn check_machine(machine: &Value) -> Result<(), String> {
 
 impl Fake for Firecracker {
     fn act(&mut self, asked: &Asked, settings: &Settings) -> (u16, Option<Value>) {
+        self.log(asked);
         let body = asked.body.clone().unwrap_or_default();
         let done = match (asked.method.as_str(), asked.path.as_str()) {
             ("GET", "/version") => return (200, Some(json!({"firecracker_version": "1.17.0"}))),
