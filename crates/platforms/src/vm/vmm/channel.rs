@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(1);
 /// Time limit of one attempt: a guest that is about to listen may have lost it.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The number that a monitor gives to the first connection that it is asked for.
+const FIRST: u32 = 1 << 30;
 /// Longest line with which a monitor confirms a connection, bytes.
 const LONGEST: usize = 64;
 
@@ -48,15 +50,22 @@ impl Channel {
 
 /// Connects to the probe's port through the monitor, retrying until the probe listens: a monitor
 /// closes the connection to a port that nobody listens on. `lives` says whether the monitor still
-/// runs.
+/// runs. With `spare_first` the session is never on the monitor's first connection.
 ///
 /// # Errors
 /// The probe does not listen before `until`, the monitor has ended, or it answers something other
 /// than that it connected.
-pub(super) fn connect(api: &Api, until: Instant, mut lives: impl FnMut() -> bool) -> io::Result<Session> {
+pub(super) fn connect(
+    api: &Api,
+    until: Instant,
+    spare_first: bool,
+    mut lives: impl FnMut() -> bool,
+) -> io::Result<Session> {
     loop {
         match try_connect(api, until) {
-            Ok(stream) => {
+            // The probe takes the next connection in place of this one.
+            Ok((_, FIRST)) if spare_first && Instant::now() < until => {}
+            Ok((stream, _)) => {
                 stream.set_read_timeout(None)?;
                 stream.set_write_timeout(None)?;
                 let write = stream.try_clone()?;
@@ -73,7 +82,8 @@ pub(super) fn connect(api: &Api, until: Instant, mut lives: impl FnMut() -> bool
     }
 }
 
-fn try_connect(api: &Api, until: Instant) -> io::Result<UnixStream> {
+/// A connection to the probe's port, and its number.
+fn try_connect(api: &Api, until: Instant) -> io::Result<(UnixStream, u32)> {
     let mut stream = UnixStream::connect(api.path(VSOCK))?;
     // A shorter time would round to zero, which means no timeout at all.
     let left = until.saturating_duration_since(Instant::now()).clamp(PAUSE, PATIENCE);
@@ -92,7 +102,7 @@ fn try_connect(api: &Api, until: Instant) -> io::Result<UnixStream> {
     }
     let confirmed = std::str::from_utf8(&line).ok().and_then(|line| line.strip_prefix("OK "));
     match confirmed.map(str::parse::<u32>) {
-        Some(Ok(_)) => Ok(stream),
+        Some(Ok(number)) => Ok((stream, number)),
         _ => {
             let seen = format!("the monitor says `{}` instead of OK", line.escape_ascii());
             Err(io::Error::new(io::ErrorKind::InvalidData, seen))
@@ -107,7 +117,7 @@ mod tests {
 
     /// Connects to a socket that answers successive connections with these words, and closes those
     /// for which the word is empty.
-    fn reached(answers: &'static [&'static str]) -> io::Result<Session> {
+    fn reached(answers: &'static [&'static str], spare_first: bool) -> io::Result<Session> {
         let base = tempfile::tempdir().unwrap();
         let api = Api::new(base.path(), "api").unwrap();
         let listener = UnixListener::bind(base.path().join(VSOCK)).unwrap();
@@ -125,14 +135,21 @@ mod tests {
             }
             streams
         });
-        let reached = connect(&api, Instant::now() + Duration::from_secs(1), || true);
+        let reached = connect(&api, Instant::now() + Duration::from_secs(1), spare_first, || true);
         drop(server.join().unwrap());
         reached
     }
 
     #[test]
     fn the_probe_is_reached_once_it_listens() {
-        reached(&["", "", "OK 1073741824\n"]).unwrap();
+        reached(&["", "", "OK 1073741824\n"], false).unwrap();
+    }
+
+    /// The server waits for as many connections as it has answers.
+    #[test]
+    fn the_first_connection_can_be_spared() {
+        reached(&["OK 1073741824\n", "OK 1073741825\n"], true).unwrap();
+        reached(&["", "OK 1073741825\n"], true).unwrap();
     }
 
     #[test]
@@ -140,7 +157,7 @@ mod tests {
         for answer in
             ["NO\n", "OK x\n", "\n", "OK 12345678901234567890123456789012345678901234567890123456789012345\n"]
         {
-            let error = reached(Box::leak(Box::new([answer]))).unwrap_err();
+            let error = reached(Box::leak(Box::new([answer])), false).unwrap_err();
             assert!(error.to_string().contains("instead of OK"), "{answer}: {error}");
         }
     }
@@ -149,9 +166,9 @@ mod tests {
     fn patience_ends() {
         let base = tempfile::tempdir().unwrap();
         let api = Api::new(base.path(), "api").unwrap();
-        let error = connect(&api, Instant::now() + Duration::from_millis(30), || true).unwrap_err();
+        let error = connect(&api, Instant::now() + Duration::from_millis(30), false, || true).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let error = connect(&api, Instant::now() + Duration::from_secs(60), || false).unwrap_err();
+        let error = connect(&api, Instant::now() + Duration::from_secs(60), false, || false).unwrap_err();
         assert!(error.to_string().contains("ended"), "{error}");
     }
 }

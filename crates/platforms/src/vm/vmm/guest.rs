@@ -187,7 +187,10 @@ impl VmmMachine {
         if channel == Channel::Vsock {
             let program = &mut core.program;
             let lives = || program.as_mut().is_some_and(|program| matches!(program.try_wait(), Ok(None)));
-            core.session = Some(connect(api, until, lives)?);
+            // Monitors of restored machines number their connections from the first number on
+            // (Firecracker until 1.14, Cloud Hypervisor), and a guest ignores a request with the
+            // number of a connection that it holds: the one of the machine that was saved.
+            core.session = Some(connect(api, until, !restored, lives)?);
         } else {
             core.open_session(Session::over_terminal)?;
         }

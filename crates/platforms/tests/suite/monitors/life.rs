@@ -1,7 +1,8 @@
 //! A machine's life, and the requests that the monitor received for it.
 
+use super::fake_monitor::guest::IGNORED;
 use super::{KINDS, Place, is_cpu, last_cpu, line_told};
-use crate::common::{MINUTE, command, says, shell, threads};
+use crate::common::{Bench, MINUTE, command, says, shell, threads};
 use weigh_model::ImageSpec;
 use weigh_platforms::{Guest, GuestRequest, resolve};
 use weigh_protocol::Status;
@@ -49,7 +50,31 @@ fn a_whole_life() {
     }
 }
 
-fn check_placed(guest: &dyn Guest) {
+/// A restored machine answers to the first connection, although it may hold the one of the machine
+/// that was saved. Its guest listens at once, so that the saved machine could have its first one.
+#[test]
+fn a_restored_machine_ignores_no_connection() {
+    for kind in KINDS {
+        let place = Place::new(kind, "eager");
+        let bench = Bench::alone("monitors-eager");
+        let request = place.request(&bench);
+        let mut guest = bench.launch(&request).unwrap();
+        let saved = place.base.path().join("saved");
+        std::fs::create_dir(&saved).unwrap();
+        guest.save(&saved).unwrap();
+        guest.stop().unwrap();
+        let (platform, _) = resolve(&request.environment).unwrap();
+        let again = GuestRequest { instance: 100, ..request.clone() };
+        let mut guest = platform.restore(&bench.host, &again, &saved).unwrap();
+        let machines = std::fs::read_dir(&bench.host.work).unwrap().flatten();
+        let ignored = machines.filter(|machine| machine.path().join(IGNORED).exists()).count();
+        assert_eq!(ignored, 0, "{}", kind.name);
+        assert_eq!(says(&mut *guest, "echo again"), "again");
+        guest.stop().unwrap();
+    }
+}
+
+pub(super) fn check_placed(guest: &dyn Guest) {
     let all = weigh_host::facts::allowed_cpus();
     let (cpus, others): (Vec<_>, Vec<_>) = threads(guest).into_iter().partition(|(name, _)| is_cpu(name));
     assert_eq!(cpus.len(), 1, "{cpus:?}");

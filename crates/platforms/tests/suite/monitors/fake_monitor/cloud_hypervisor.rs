@@ -1,6 +1,6 @@
 //! Cloud Hypervisor as documented: which request is accepted when, and what it does.
 
-use super::guest::{Guest, channel_of};
+use super::guest::{Guest, Manners, channel_of};
 use super::{Asked, Fake, Settings};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -48,10 +48,10 @@ impl CloudHypervisor {
         if self.state != "Created" {
             return Err(bad("it is booted already"));
         }
-        self.run(&config, settings).map_err(bad)
+        self.run(&config, settings.manners(false, None), settings).map_err(bad)
     }
 
-    fn run(&mut self, config: &Value, settings: &Settings) -> Result<(), String> {
+    fn run(&mut self, config: &Value, manners: Manners, settings: &Settings) -> Result<(), String> {
         let channel = channel_of(config["payload"]["cmdline"].as_str().unwrap_or_default())?;
         let socket = config["vsock"]["socket"].as_str().map(Path::new);
         let cpus = config["cpus"]["boot_vcpus"].as_u64().unwrap();
@@ -60,8 +60,7 @@ impl CloudHypervisor {
             std::fs::write(file, "the guest's console\n").map_err(|error| format!("{file}: {error}"))?;
         }
         let thread = |cpu| format!("vcpu{cpu}");
-        let deaf = settings.fault == "deaf";
-        self.guest = Some(Guest::boot(&settings.probe, cpus, thread, socket, &channel, deaf)?);
+        self.guest = Some(Guest::boot(&settings.probe, cpus, thread, socket, &channel, manners)?);
         self.state = "Running";
         Ok(())
     }
@@ -88,9 +87,10 @@ impl CloudHypervisor {
             return Err((405, format!("the machine is {}", self.state)));
         }
         let directory = directory(&body["destination_url"]).map_err(bad)?;
+        let connection = self.guest.as_ref().map(Guest::connection);
         let write = |name: &str, text: String| std::fs::write(directory.join(name), text);
         write("config.json", config.to_string())
-            .and_then(|()| write("state.json", "{}".into()))
+            .and_then(|()| write("state.json", json!({ "connection": connection }).to_string()))
             .and_then(|()| write("memory-ranges", "memory".into()))
             .map_err(|error| bad(error.to_string()))
     }
@@ -103,13 +103,16 @@ impl CloudHypervisor {
         let read = |name: &str| {
             std::fs::read_to_string(directory.join(name)).map_err(|error| bad(format!("{name}: {error}")))
         };
-        read("state.json")?;
+        let state: Value =
+            serde_json::from_str(&read("state.json")?).map_err(|error| bad(error.to_string()))?;
         if read("memory-ranges")? != "memory" {
             return Err((400, "that is no memory".into()));
         }
         let config: Value =
             serde_json::from_str(&read("config.json")?).map_err(|error| bad(error.to_string()))?;
-        self.run(&config, settings).map_err(bad)?;
+        // The monitor forgets the connection, and the guest does not.
+        let held = state["connection"].as_u64().and_then(|number| number.try_into().ok());
+        self.run(&config, settings.manners(true, held), settings).map_err(bad)?;
         self.config = Some(config);
         match body.get("resume") {
             Some(Value::Bool(true)) => Ok(()),

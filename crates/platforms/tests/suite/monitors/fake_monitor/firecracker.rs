@@ -85,15 +85,16 @@ impl Firecracker {
         }
         let source = self.of("/boot-source").ok_or("there is no boot source")?;
         let line = source["boot_args"].as_str().unwrap_or_default().to_string();
-        self.run(&line, settings)
+        self.run(&line, settings, false)
     }
 
-    fn run(&mut self, line: &str, settings: &Settings) -> Result<(), String> {
+    /// A guest that is restored has been told that its connections are lost.
+    fn run(&mut self, line: &str, settings: &Settings, restored: bool) -> Result<(), String> {
         let channel = channel_of(line)?;
         let socket = self.of("/vsock").map(|vsock| vsock["uds_path"].as_str().unwrap().to_string());
         let cpus = self.machine()["vcpu_count"].as_u64().unwrap();
         let cpus = if settings.fault == "fewer-threads" { cpus - 1 } else { cpus };
-        let deaf = settings.fault == "deaf";
+        let manners = settings.manners(restored, None);
         let thread = |cpu| format!("fc_vcpu {cpu}");
         self.guest = Some(Guest::boot(
             &settings.probe,
@@ -101,7 +102,7 @@ impl Firecracker {
             thread,
             socket.as_deref().map(Path::new),
             &channel,
-            deaf,
+            manners,
         )?);
         self.state = State::Running;
         Ok(())
@@ -153,7 +154,7 @@ impl Firecracker {
             .map(|pair| (pair[0].as_str().unwrap().into(), pair[1].clone()))
             .collect();
         let line = self.of("/boot-source").unwrap()["boot_args"].as_str().unwrap().to_string();
-        self.run(&line, settings)?;
+        self.run(&line, settings, true)?;
         let resumed = body.get("resume_vm") == Some(&json!(true));
         self.set_state(if resumed { "Resumed" } else { "Paused" })
     }

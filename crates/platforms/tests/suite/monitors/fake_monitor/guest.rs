@@ -7,12 +7,32 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// The file that appears in the monitor's directory when the guest has ignored a connection.
+pub const IGNORED: &str = "ignored";
+/// The number of a monitor's first connection.
+const FIRST: u32 = 1 << 30;
 
 pub struct Guest {
     probe: Child,
     input: Arc<Mutex<Option<ChildStdin>>>,
+    /// The number of the last connection that the guest accepted.
+    connection: Arc<AtomicU32>,
+    /// Whether nothing that the host sends reaches the guest any more.
+    cut_off: Arc<AtomicBool>,
+}
+
+/// How a guest answers to connections.
+pub struct Manners {
+    /// It listens to nobody.
+    pub deaf: bool,
+    /// So many connections come before it listens.
+    pub refusals: u32,
+    /// The number of a connection that it holds since before it was saved.
+    pub held: Option<u32>,
 }
 
 /// The channel that the kernel's command line gives to the machine's init.
@@ -37,7 +57,7 @@ impl Guest {
         thread: fn(u64) -> String,
         socket: Option<&Path>,
         channel: &str,
-        deaf: bool,
+        manners: Manners,
     ) -> Result<Self, String> {
         for cpu in 0..cpus {
             std::thread::Builder::new()
@@ -56,7 +76,7 @@ impl Guest {
             .strip_prefix("vsock-listen:")
             .and_then(|port| port.parse().ok())
             .ok_or_else(|| format!("the probe is told {channel}"))?;
-        Self::over_socket(probe, socket.ok_or("the guest has no vsock")?, port, deaf)
+        Self::over_socket(probe, socket.ok_or("the guest has no vsock")?, port, manners)
     }
 
     /// Gives the probe a terminal, which a serial line is, after the console has printed something
@@ -89,11 +109,11 @@ impl Guest {
         std::thread::spawn(move || std::io::copy(&mut from, &mut console));
         let mut to = master;
         std::thread::spawn(move || std::io::copy(&mut standard(0), &mut to));
-        Ok(Self { probe, input: Arc::default() })
+        Ok(Self { probe, input: Arc::default(), connection: Arc::default(), cut_off: Arc::default() })
     }
 
     /// Gives the probe standard streams, which lead to the current connection.
-    fn over_socket(probe: &str, socket: &Path, port: u32, deaf: bool) -> Result<Self, String> {
+    fn over_socket(probe: &str, socket: &Path, port: u32, manners: Manners) -> Result<Self, String> {
         #[expect(clippy::disallowed_methods, reason = "a fake of another program, which is a test")]
         let mut probe = std::process::Command::new(probe)
             .stdin(Stdio::piped())
@@ -106,6 +126,10 @@ impl Guest {
         let listener =
             UnixListener::bind(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
         let (to_host, from_host) = (connected.clone(), input.clone());
+        let connection: Arc<AtomicU32> = Arc::default();
+        let accepted = connection.clone();
+        let cut_off: Arc<AtomicBool> = Arc::default();
+        let deaf_now = cut_off.clone();
         std::thread::spawn(move || {
             let mut piece = [0; 65536];
             while let Ok(n @ 1..) = output.read(&mut piece) {
@@ -119,22 +143,34 @@ impl Guest {
             }
         });
         std::thread::spawn(move || {
-            // A guest does not listen as soon as its machine runs.
-            let mut refusals = 3;
+            let Manners { deaf, mut refusals, held } = manners;
+            let (mut next, mut ignored) = (FIRST, Vec::new());
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { continue };
-                if line(&mut stream) != format!("CONNECT {port}") || deaf || refusals > 0 {
-                    refusals -= 1;
+                let asked = line(&mut stream);
+                let number = next;
+                next += 1;
+                if held == Some(number) {
+                    std::fs::write(IGNORED, "").unwrap();
+                    ignored.push(stream);
+                    continue;
+                }
+                if asked != format!("CONNECT {port}") || deaf || refusals > 0 {
+                    refusals = refusals.saturating_sub(1);
                     std::thread::sleep(Duration::from_millis(2));
                     continue;
                 }
                 let mut from = stream.try_clone().unwrap();
-                stream.write_all(b"OK 1073741824\n").unwrap();
+                stream.write_all(format!("OK {number}\n").as_bytes()).unwrap();
+                accepted.store(number, Ordering::Relaxed);
                 *connected.lock().unwrap() = Some(stream);
-                let to = from_host.clone();
+                let (to, deaf_now) = (from_host.clone(), deaf_now.clone());
                 std::thread::spawn(move || {
                     let mut piece = [0; 65536];
                     while let Ok(n @ 1..) = from.read(&mut piece) {
+                        if deaf_now.load(Ordering::Relaxed) {
+                            continue;
+                        }
                         if let Some(input) = &mut *to.lock().unwrap() {
                             let _ = input.write_all(&piece[..n]);
                         }
@@ -142,7 +178,12 @@ impl Guest {
                 });
             }
         });
-        Ok(Self { probe, input })
+        Ok(Self { probe, input, connection, cut_off })
+    }
+
+    /// The number of the connection that the guest holds.
+    pub fn connection(&self) -> u32 {
+        self.connection.load(Ordering::Relaxed)
     }
 
     /// Stops the machine's CPUs.
@@ -152,6 +193,11 @@ impl Guest {
 
     pub fn resume(&self) {
         self.signal(libc::SIGCONT, false);
+    }
+
+    /// Loses whatever the host sends over vsock from now on.
+    pub fn cut_off(&self) {
+        self.cut_off.store(true, Ordering::Relaxed);
     }
 
     /// Sends a signal and returns once the process has stopped, or runs again.

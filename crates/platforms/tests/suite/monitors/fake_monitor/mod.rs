@@ -9,7 +9,7 @@
 pub mod cloud_hypervisor;
 pub mod description;
 pub mod firecracker;
-mod guest;
+pub mod guest;
 pub mod http;
 
 use description::Description;
@@ -34,6 +34,15 @@ pub struct Settings {
     pub fault: String,
     record: PathBuf,
     pub probe: String,
+}
+
+impl Settings {
+    /// How a guest answers that boots, or that is restored and may hold a connection.
+    fn manners(&self, restored: bool, held: Option<u32>) -> guest::Manners {
+        // A guest does not listen as soon as its machine runs.
+        let refusals = if restored || self.fault == "eager" { 0 } else { 3 };
+        guest::Manners { deaf: self.fault == "deaf", refusals, held }
+    }
 }
 
 /// One kind of monitor.
