@@ -37,6 +37,14 @@ impl Monitor for ByApi {
         false
     }
 
+    fn vsock_fault(&self, _: &str) -> Option<&'static str> {
+        None
+    }
+
+    fn restores_huge_pages(&self) -> bool {
+        true
+    }
+
     fn arguments(&self, name: &str) -> Vec<OsString> {
         vec!["--api-socket".into(), self.mark(name).into()]
     }

@@ -31,6 +31,19 @@ impl Monitor for ByApi {
         true
     }
 
+    /// When a machine is resumed, these versions wait for the guest to confirm an event that only
+    /// guests of saved machines get (`CHANGELOG.md` of Firecracker).
+    fn vsock_fault(&self, version: &str) -> Option<&'static str> {
+        let is_faulty = ["v1.16.0", "v1.16.1"].iter().any(|faulty| version.ends_with(faulty));
+        is_faulty.then_some("sends nothing over vsock to a guest that was paused")
+    }
+
+    /// They can only be served by a program of one's own (`docs/hugepages.md` of Firecracker).
+    fn restores_huge_pages(&self) -> bool {
+        false
+    }
+
+    /// By default the program's log goes to standard output, which may be the channel.
     fn arguments(&self, name: &str) -> Vec<OsString> {
         ["--id", name, "--api-sock", API_SOCKET, "--log-path", "/proc/self/fd/2"].map(Into::into).into()
     }
@@ -193,6 +206,19 @@ mod tests {
             (&huge["huge_pages"], &huge["mem_size_mib"], &huge["vcpu_count"]),
             (&json!("2M"), &json!(300), &json!(2))
         );
+    }
+
+    #[test]
+    fn versions_that_lose_vsock_are_known() {
+        for (version, is_faulty) in [
+            ("Firecracker v1.15.1", false),
+            ("Firecracker v1.16.0", true),
+            ("Firecracker v1.16.1", true),
+            ("Firecracker v1.17.0", false),
+            ("", false),
+        ] {
+            assert_eq!(ByApi.vsock_fault(version).is_some(), is_faulty, "{version}");
+        }
     }
 
     #[test]

@@ -83,6 +83,13 @@ pub(crate) trait Monitor: Sync {
     /// Whether the console can be the channel.
     fn talks_over_console(&self) -> bool;
 
+    /// Why guests cannot be talked to over vsock with a program of this version, as it prints it; a
+    /// clause whose subject is the program.
+    fn vsock_fault(&self, version: &str) -> Option<&'static str>;
+
+    /// Whether a machine with huge pages can be restored.
+    fn restores_huge_pages(&self) -> bool;
+
     /// Arguments of the monitor's program for a machine of this name.
     fn arguments(&self, name: &str) -> Vec<OsString>;
 

@@ -1,9 +1,9 @@
 //! One driver for all monitors. They differ in data, and in how to talk to them.
 
-use super::{HELLO_DEADLINE, Monitor, Parts, Settings, guest, kvm, parts, prepare};
+use super::{HELLO_DEADLINE, HUGEPAGES, Monitor, Parts, Settings, guest, kvm, parts, prepare};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
-    common_keys,
+    common_keys, setting,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -106,6 +106,11 @@ impl Platform for Vmm {
 
     fn restores(&self, _: &Host, request: &GuestRequest) -> Result<()> {
         parts::restores(self, request)?;
+        let huge_pages = setting(self, &request.environment, HUGEPAGES.name) == "on";
+        if huge_pages && !self.monitor().restores_huge_pages() {
+            let reason = format!("{} restores no machine with huge pages from a file", self.name());
+            return Err(PlatformError::CannotRestore(reason));
+        }
         common_keys::program(self, &request.environment, self.name(), REMEDY).map(|_| ())
     }
 

@@ -2,6 +2,7 @@
 
 use super::parts::{RootPlace, data_disk};
 use super::{Channel, Monitor, NET, Settings, Vmm};
+use crate::helpers::version_line;
 use crate::vm::boot::{self, Contents, INITRAMFS, PreparedCache};
 use crate::vm::disk;
 use crate::vm::tap;
@@ -47,7 +48,9 @@ fn make(
 ) -> Result<Prepared> {
     let monitor = platform.monitor();
     let kernel = boot::kernel(host, settings.kernel.as_deref())?;
-    let channel = channel(monitor, &kernel, settings.channel)?;
+    // A program that says nothing of its version has no known fault.
+    let version = version_line(&settings.binary).unwrap_or_default();
+    let channel = channel(monitor, &kernel, settings.channel, monitor.vsock_fault(&version))?;
     let mut modules = monitor.modules().to_vec();
     if channel == Channel::Vsock {
         modules.push(VSOCK_MODULE);
@@ -71,15 +74,26 @@ fn make(
     Ok(Prepared { kernel: kernel.boot, source: kernel.source, initramfs, channel })
 }
 
-/// The channel to use with this kernel.
-fn channel(monitor: &dyn Monitor, kernel: &GuestKernel, asked: Option<Channel>) -> Result<Channel> {
+/// The channel to use with this kernel; `fault` is why it cannot be vsock.
+fn channel(
+    monitor: &dyn Monitor,
+    kernel: &GuestKernel,
+    asked: Option<Channel>,
+    fault: Option<&str>,
+) -> Result<Channel> {
     let has_vsock = kernel.has(VSOCK_MODULE);
     match asked {
-        Some(Channel::Vsock) | None if has_vsock => Ok(Channel::Vsock),
+        Some(Channel::Vsock) | None if has_vsock && fault.is_none() => Ok(Channel::Vsock),
         Some(Channel::Serial) | None if monitor.talks_over_console() => Ok(Channel::Serial),
-        _ => Err(PlatformError::unavailable(
-            format!("cannot talk to guests with the kernel {}: it has no {VSOCK_MODULE}", kernel.release),
-            "name a kernel with virtio's vsock by kernel=PATH",
-        )),
+        _ => Err(match fault.filter(|_| has_vsock) {
+            Some(fault) => PlatformError::unavailable(
+                format!("cannot talk to guests: this version {fault}"),
+                "name another version by binary=PATH, or leave `channel` out",
+            ),
+            None => PlatformError::unavailable(
+                format!("cannot talk to guests with the kernel {}: it has no {VSOCK_MODULE}", kernel.release),
+                "name a kernel with virtio's vsock by kernel=PATH",
+            ),
+        }),
     }
 }

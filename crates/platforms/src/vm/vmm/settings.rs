@@ -21,9 +21,8 @@ pub(crate) const HUGEPAGES: KeySpec = KeySpec::words("hugepages", &["off", "on"]
     .about("whether the guest's memory is of pages of 2 MiB that the host has put aside (vm.nr_hugepages)");
 
 /// The key `channel`.
-pub(crate) const CHANNEL: KeySpec = KeySpec::words("channel", &["auto", "vsock", "serial"]).about(
-    "what host and probe talk over: vsock, or the serial console where the guest's kernel has no vsock",
-);
+pub(crate) const CHANNEL: KeySpec = KeySpec::words("channel", &["auto", "vsock", "serial"])
+    .about("what host and probe talk over: vsock, or the serial console where vsock does not work");
 
 /// The key `net`. There is no `tap`: the monitors open a tap device by its name, which must be in
 /// the host's network.

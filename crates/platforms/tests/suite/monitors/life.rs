@@ -105,6 +105,43 @@ fn freeze_and_thaw(guest: &mut dyn Guest) {
     assert_eq!(says(guest, "echo awake"), "awake");
 }
 
+/// Some versions of Firecracker send nothing over vsock to a guest that was paused. Its guests talk
+/// over the console instead, and vsock by name is refused.
+#[test]
+fn guests_of_versions_that_lose_vsock_survive_a_pause() {
+    let place = Place::new(&KINDS[0], "version:1.16.1");
+    let bench = Bench::alone("monitors-version");
+    let mut guest = bench.launch(&place.request(&bench)).unwrap();
+    guest.freeze().unwrap();
+    guest.thaw().unwrap();
+    assert_eq!(says(&mut *guest, "echo awake"), "awake");
+    guest.stop().unwrap();
+    let request = place.request_with(&bench, ",channel=vsock", &ImageSpec::Probe);
+    let error = bench.launch(&request).err().unwrap().to_string();
+    assert!(error.contains("sends nothing over vsock to a guest that was paused"), "{error}");
+}
+
+/// Firecracker restores no machine with huge pages from a file, and Cloud Hypervisor does.
+#[test]
+fn huge_pages_are_restored_only_where_the_monitor_can() {
+    for kind in KINDS {
+        let (place, bench) = Place::with_bench(kind, "monitors-pages");
+        let request = place.request_with(&bench, ",hugepages=on", &ImageSpec::Probe);
+        let (platform, _) = resolve(&request.environment).unwrap();
+        let refused = platform.restores(&bench.host, &request).err().map(|error| error.to_string());
+        let saved = place.base.path().join("saved");
+        std::fs::create_dir(&saved).unwrap();
+        let mut guest = bench.launch(&request).unwrap();
+        guest.save(&saved).unwrap();
+        guest.stop().unwrap();
+        // The platform says what the monitor does.
+        let again = GuestRequest { instance: 100, ..request.clone() };
+        let restored = platform.restore(&bench.host, &again, &saved);
+        assert_eq!(restored.is_err(), refused.is_some(), "{}: {refused:?}", kind.name);
+        assert_eq!(refused.is_some(), kind.name == "firecracker");
+    }
+}
+
 /// Firecracker's standard streams are the channel if asked for, shared with the guest's kernel
 /// messages and nothing else.
 #[test]

@@ -108,11 +108,16 @@ impl Firecracker {
         Ok(())
     }
 
-    fn set_state(&mut self, state: &str) -> Result<(), String> {
+    fn set_state(&mut self, state: &str, settings: &Settings) -> Result<(), String> {
         let guest = self.guest.as_ref().ok_or("the machine does not run")?;
         match state {
             "Paused" => guest.pause(),
-            _ => guest.resume(),
+            _ => {
+                guest.resume();
+                if settings.fault == "version:1.16.1" {
+                    guest.cut_off();
+                }
+            }
         }
         self.state = if state == "Paused" { State::Paused } else { State::Running };
         Ok(())
@@ -135,6 +140,7 @@ impl Firecracker {
         if self.state != State::NotStarted || !only_logs {
             return Err("a snapshot is loaded by a fresh monitor alone".into());
         }
+        let from_file = body.get("mem_backend").is_none_or(|backend| backend["backend_type"] == "File");
         let memory = match (body.get("mem_backend"), body.get("mem_file_path")) {
             (Some(backend), None) => backend["backend_path"].clone(),
             (None, Some(path)) => path.clone(),
@@ -153,10 +159,13 @@ impl Firecracker {
             .iter()
             .map(|pair| (pair[0].as_str().unwrap().into(), pair[1].clone()))
             .collect();
+        if from_file && self.machine()["huge_pages"] == "2M" {
+            return Err("cannot restore hugetlbfs backed snapshot by mapping the memory file".into());
+        }
         let line = self.of("/boot-source").unwrap()["boot_args"].as_str().unwrap().to_string();
         self.run(&line, settings, true)?;
         let resumed = body.get("resume_vm") == Some(&json!(true));
-        self.set_state(if resumed { "Resumed" } else { "Paused" })
+        self.set_state(if resumed { "Resumed" } else { "Paused" }, settings)
     }
 }
 
@@ -207,7 +216,7 @@ impl Fake for Firecracker {
                 _ if self.guest.is_none() => Err("the machine does not run".into()),
                 _ => Ok(()),
             },
-            ("PATCH", "/vm") => self.set_state(body["state"].as_str().unwrap()),
+            ("PATCH", "/vm") => self.set_state(body["state"].as_str().unwrap(), settings),
             ("PUT", "/snapshot/create") => self.save(&body),
             ("PUT", "/snapshot/load") => self.load(&body, settings),
             ("PUT", _) => self.configure(asked),

@@ -29,8 +29,8 @@ const MONITOR: &str = "WEIGH_TEST_MONITOR";
 /// What a fake is started with.
 pub struct Settings {
     pub kind: String,
-    /// The fault: empty, or `refuse`, `hang`, `end`, `garbage` with a request after a colon, or a
-    /// word of the monitor's own.
+    /// The fault: empty, or `refuse`, `hang`, `end`, `garbage` with a request after a colon, `version`
+    /// with one that has faults, or a word of the monitor's own.
     pub fault: String,
     record: PathBuf,
     pub probe: String,
@@ -68,8 +68,9 @@ impl Program {
         let (path, record) = (directory.join(kind), directory.join("requests"));
         let test = std::env::current_exe().unwrap();
         let value = format!("{kind}|{fault}|{}|{}", record.display(), probe.display());
+        let version = fault.strip_prefix("version:").unwrap_or("0.0-fake");
         let script = format!(
-            "#!/bin/sh\n[ \"$1\" = --version ] && echo '{kind} v0.0-fake' && exit\nexport {MONITOR}='{value}'\n\
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo '{kind} v{version}' && exit\nexport {MONITOR}='{value}'\n\
              for word; do set -- \"$@\" --skip \"$word\"; shift; done\n\
              exec '{}' --exact monitors::fake_monitor --ignored --nocapture \"$@\"\n",
             test.display()
