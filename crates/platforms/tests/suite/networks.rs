@@ -44,7 +44,7 @@ macro_rules! platforms {
 platforms! { namespaces bubblewrap charliecloud nspawn runc crun youki runsc lxc }
 
 /// The same for machines. They boot slowly, so only one network has two of them.
-fn every_network_of_machines(environment: &str) {
+pub fn every_network_of_machines(environment: &str) {
     let _turn = shared_turn();
     let spec = EnvironmentSpec::parse(environment).unwrap();
     let words = weigh_platforms::find(&spec.platform).unwrap().capabilities(&spec).networks;

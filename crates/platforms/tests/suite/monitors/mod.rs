@@ -6,6 +6,7 @@ mod fake_monitor;
 mod fakes;
 mod faults;
 mod life;
+mod real;
 mod told;
 
 use crate::common::Bench;
