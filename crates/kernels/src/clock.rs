@@ -1,12 +1,21 @@
 //! The clock of all kernels.
 
+#[cfg(not(target_family = "wasm"))]
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds on `CLOCK_MONOTONIC`. Only differences are meaningful.
+#[cfg(not(target_family = "wasm"))]
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     // The monotonic clock starts at boot, so both parts are positive.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Nanoseconds on the monotonic clock of the runtime, from its first reading.
+#[cfg(target_family = "wasm")]
+pub fn now_ns() -> u64 {
+    static FIRST: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+    FIRST.elapsed().as_nanos() as u64
 }
 
 /// The tick of the clock as a program sees it, in nanoseconds: the smallest step between two
@@ -31,14 +40,22 @@ pub fn tick_ns() -> u64 {
     smallest
 }
 
-/// CPU time of all threads of this program so far, nanoseconds.
-pub(crate) fn cpu_ns() -> u64 {
+/// CPU time of all threads of this program so far, nanoseconds; `None` where a program cannot read it.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn cpu_ns() -> Option<u64> {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     // It starts with the program, so both parts are positive.
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Runtimes of WebAssembly refuse the clocks that WASI has for CPU time.
+#[cfg(target_family = "wasm")]
+pub(crate) fn cpu_ns() -> Option<u64> {
+    None
 }
 
 /// CPU time of this process and of its children that were waited for, nanoseconds.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn cpu_with_children_ns() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: getrusage fills the structure; it fails for an unknown `who` only.
@@ -47,7 +64,13 @@ pub(crate) fn cpu_with_children_ns() -> u64 {
         usage.assume_init()
     };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    cpu_ns() + ns(usage.ru_utime) + ns(usage.ru_stime)
+    cpu_ns().unwrap_or(0) + ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// No marks are made where this cannot be read.
+#[cfg(target_family = "wasm")]
+pub(crate) fn cpu_with_children_ns() -> u64 {
+    cpu_ns().expect("`Marks::new` has failed before")
 }
 
 /// Seconds in `ns` nanoseconds.

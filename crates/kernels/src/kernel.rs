@@ -34,9 +34,9 @@ impl Kernel {
         (self.run)(options)
     }
 
-    /// Whether the kernel has an endless form.
+    /// Whether the kernel has an endless form, which takes a clock of CPU time and a signal.
     pub fn is_endless(&self) -> bool {
-        self.endless.is_some()
+        self.endless.is_some() && !cfg!(target_family = "wasm")
     }
 
     /// Runs the endless form until SIGTERM, and writes the marks to standard output.
@@ -113,6 +113,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The kernel of that name. The error suggests the most similar name.
 pub fn find(name: &str) -> Result<&'static Kernel, UsageError> {
     all().iter().copied().find(|kernel| kernel.name == name).ok_or_else(|| {
+        #[cfg(target_family = "wasm")]
+        if let Some((_, reason)) = kernels::WITHOUT_WEBASSEMBLY.iter().find(|(known, _)| *known == name) {
+            return UsageError(format!("{name} has no WebAssembly form: {reason}"));
+        }
         let near = weigh_model::nearest(name, names()).map(|near| format!("did you mean `{near}`? "));
         let known: Vec<_> = names().collect();
         UsageError(format!(
@@ -138,6 +142,16 @@ mod tests {
                 kernel.name
             );
         }
+    }
+
+    #[test]
+    fn only_kernels_lack_a_webassembly_form() {
+        for (name, reason) in kernels::WITHOUT_WEBASSEMBLY {
+            assert!(names().any(|kernel| kernel == *name) && !reason.is_empty(), "{name}");
+        }
+        let have_one =
+            names().filter(|name| kernels::WITHOUT_WEBASSEMBLY.iter().all(|(other, _)| other != name));
+        assert_eq!(have_one.collect::<Vec<_>>(), ["stream", "gups", "pi", "memory-latency", "spin"]);
     }
 
     #[test]

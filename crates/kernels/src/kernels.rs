@@ -1,26 +1,44 @@
 //! The kernels, a file each.
+//!
+//! Some of them are also compiled to WebAssembly; `WITHOUT_WEBASSEMBLY` says why others are not.
 
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod block;
+#[cfg(not(target_family = "wasm"))]
 mod bulk;
+#[cfg(not(target_family = "wasm"))]
 mod crew;
+#[cfg(not(target_family = "wasm"))]
 mod echo;
+#[cfg(not(target_family = "wasm"))]
 mod fileserver;
 mod gups;
+#[cfg(not(target_family = "wasm"))]
 mod inference;
+#[cfg(not(target_family = "wasm"))]
 mod load;
+#[cfg(not(target_family = "wasm"))]
 mod lu;
+#[cfg(not(target_family = "wasm"))]
 mod lzma;
 mod memory_latency;
+#[cfg(not(target_family = "wasm"))]
 mod noploop;
+#[cfg(not(target_family = "wasm"))]
 mod null_server;
 mod pi;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod place;
+#[cfg(not(target_family = "wasm"))]
 mod serving;
+#[cfg(not(target_family = "wasm"))]
 mod spawn;
 mod spin;
 mod stream;
+#[cfg(not(target_family = "wasm"))]
 mod syscall;
 pub mod text;
+#[cfg(not(target_family = "wasm"))]
 mod window;
 
 use crate::clock::seconds;
@@ -31,6 +49,7 @@ use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::thread::ScopedJoinHandle;
 
+#[cfg(not(target_family = "wasm"))]
 pub use syscall::QUICK_EXIT;
 
 /// Percentiles of latency, each with the least number of samples that it needs: the least number
@@ -82,21 +101,54 @@ pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 
 /// All kernels, in the order of the help.
 pub(crate) const ALL: &[&Kernel] = &[
+    #[cfg(not(target_family = "wasm"))]
     &noploop::KERNEL,
     &stream::KERNEL,
     &gups::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &lu::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &inference::KERNEL,
     &pi::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &lzma::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &syscall::KERNEL,
     &memory_latency::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &echo::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &bulk::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &load::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &null_server::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &block::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &fileserver::KERNEL,
     &spin::KERNEL,
+    #[cfg(not(target_family = "wasm"))]
     &spawn::KERNEL,
 ];
+
+/// Kernels that are not compiled to WebAssembly, and why not.
+#[cfg(any(test, target_family = "wasm"))]
+pub(crate) const WITHOUT_WEBASSEMBLY: &[(&str, &str)] = &[
+    ("noploop", "compilers of WebAssembly leave out instructions that do nothing"),
+    ("lu", MATRICES),
+    ("inference", MATRICES),
+    ("lzma", "its library is written in C"),
+    ("syscall", "a WebAssembly program makes no system calls"),
+    ("echo", SOCKETS),
+    ("bulk", SOCKETS),
+    ("load", SOCKETS),
+    ("null-server", SOCKETS),
+    ("block", "a WebAssembly program reaches no disk past the page cache"),
+    ("fileserver", "it has many threads"),
+    ("spawn", "a WebAssembly program starts no programs"),
+];
+#[cfg(any(test, target_family = "wasm"))]
+const MATRICES: &str = "its matrix products are written for the vector instructions of each CPU";
+#[cfg(any(test, target_family = "wasm"))]
+const SOCKETS: &str = "WASI preview 1 opens no connections";

@@ -7,6 +7,10 @@
 //! no files except, if present, `/proc` and `/sys`.
 //!
 //! Times are read on `CLOCK_MONOTONIC`, always from the process that does the work.
+//!
+//! Compiled to WebAssembly, the program has the kernels that need no more than memory and a clock.
+
+#![cfg_attr(target_family = "wasm", expect(dead_code, reason = "some of it serves other kernels"))]
 
 mod clock;
 mod kernel;
@@ -22,6 +26,7 @@ mod tools;
 
 pub use clock::{now_ns, tick_ns};
 pub use kernel::{Kernel, KernelError, all, find, names};
+#[cfg(not(target_family = "wasm"))]
 pub use kernels::QUICK_EXIT;
 pub use kernels::text::english_like;
 pub use options::{OptionKind, OptionSpec, Options, UsageError};

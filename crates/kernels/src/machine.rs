@@ -1,28 +1,50 @@
 //! What the kernels must know about the machine: its CPUs, its caches, its vector instructions.
 
 use crate::kernel::KernelError;
+#[cfg(not(target_family = "wasm"))]
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The CPUs that this process may use, in ascending order.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn allowed_cpus() -> Result<Vec<usize>, KernelError> {
     let set = sched_getaffinity(None).map_err(KernelError::system("read the CPU affinity"))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
+/// WebAssembly shows a program no CPUs. It has one thread, which counts as one CPU here.
+#[cfg(target_family = "wasm")]
+pub(crate) fn allowed_cpus() -> Result<Vec<usize>, KernelError> {
+    Ok(vec![0])
+}
+
 /// Binds the calling thread to one CPU.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn pin_to(cpu: usize) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Does nothing: only the runtime's user can bind it to a CPU.
+#[cfg(target_family = "wasm")]
+pub(crate) fn pin_to(_: usize) -> std::io::Result<()> {
+    Ok(())
+}
+
 /// Lets the calling thread run on all of `cpus` again.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn pin_to_all(cpus: &[usize]) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Does nothing, as [`pin_to`] has done nothing.
+#[cfg(target_family = "wasm")]
+pub(crate) fn pin_to_all(_: &[usize]) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// Bytes of all last-level caches that `cpus` can reach, each counted once, for STREAM's size rule.
@@ -82,7 +104,8 @@ fn cache_by_c_library() -> Option<u64> {
 /// The widest vector instructions that the kernels have code for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Vector {
-    /// The compiler's code for plain loops: NEON on aarch64, SSE2 on x86-64.
+    /// The compiler's code for plain loops: NEON on aarch64, SSE2 on x86-64, 16-byte vectors in
+    /// WebAssembly.
     Portable,
     /// 16-byte vectors of every x86-64.
     Sse2,
@@ -134,6 +157,7 @@ impl Vector {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Portable if cfg!(target_arch = "aarch64") => "neon",
+            Self::Portable if cfg!(target_feature = "simd128") => "simd128",
             other => {
                 Self::NAMES.iter().find(|(_, vector)| *vector == other).map_or("portable", |(name, _)| name)
             }

@@ -26,6 +26,7 @@ use crate::options::UsageError;
 use crate::team::Member;
 use std::fmt::Write as _;
 use std::io::Write;
+#[cfg(not(target_family = "wasm"))]
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -77,6 +78,10 @@ pub fn requested(
                 continue;
             }
         };
+        if cfg!(target_family = "wasm") {
+            let reason = "a WebAssembly program cannot read its CPU time and gets no signal";
+            return Err(UsageError(format!("{} has no `--{OPTION}` here: {reason}", kernel.name)));
+        }
         if !kernel.is_endless() {
             let known: Vec<_> =
                 all().iter().filter(|kernel| kernel.is_endless()).map(|kernel| kernel.name).collect();
@@ -311,7 +316,19 @@ fn saturating_ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// WASI has no signals.
+#[cfg(target_family = "wasm")]
+fn block_sigterm() -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(target_family = "wasm")]
+fn sigterm_is_pending() -> bool {
+    false
+}
+
 /// The set that holds only SIGTERM.
+#[cfg(not(target_family = "wasm"))]
 fn sigterm() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set before sigaddset changes it.
@@ -325,6 +342,7 @@ fn sigterm() -> libc::sigset_t {
 /// Blocks the signal, which is then polled and not handled. So no call is interrupted, and programs
 /// that the kernel starts are spared a signal to the process group, because a blocked signal stays
 /// blocked across execve(2).
+#[cfg(not(target_family = "wasm"))]
 fn block_sigterm() -> std::io::Result<()> {
     // SAFETY: the set lives through the call; the old mask is not asked for.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigterm(), std::ptr::null_mut()) } {
@@ -333,6 +351,7 @@ fn block_sigterm() -> std::io::Result<()> {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 fn sigterm_is_pending() -> bool {
     let mut pending = MaybeUninit::uninit();
     // SAFETY: sigpending fills the set; it fails for an invalid address only.

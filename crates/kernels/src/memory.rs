@@ -3,6 +3,7 @@
 use crate::kernel::KernelError;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
+#[cfg(not(target_family = "wasm"))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -41,19 +42,12 @@ impl Region {
         let too_long =
             || KernelError::Unable(format!("cannot {}: it is longer than the address space", doing()));
         let mapped_bytes = bytes.checked_add(HUGE_PAGE).ok_or_else(too_long)?;
-        let (readable, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at an address of the kernel's choice; nobody else knows it.
-        let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, readable, private) }
-            .map_err(KernelError::system(doing()))?;
-        let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // SAFETY: the range is the mapping just made. A kernel without huge pages refuses the
-        // advice, which the facts show, so the result does not matter here.
-        let _ = unsafe { madvise(mapping, mapped_bytes, advice) };
+        let mapping = map(mapped_bytes, huge).map_err(KernelError::system(doing()))?;
         let padding = mapping.cast::<u8>().align_offset(HUGE_PAGE);
         // SAFETY: padding is below HUGE_PAGE, so start and the `bytes` after it lie inside the
         // mapping.
         let start = unsafe { mapping.cast::<u8>().add(padding) };
-        let start = NonNull::new(start).expect("mmap never returns a null mapping");
+        let start = NonNull::new(start).expect("no mapping begins at null");
         Ok(Self { mapping, mapped_bytes, start, bytes })
     }
 
@@ -87,8 +81,57 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and whoever borrowed its pointer has finished by the time
-        // its owner drops it. The call cannot fail for a range that was mapped as a whole.
-        let _ = unsafe { munmap(self.mapping, self.mapped_bytes) };
+        // its owner drops it.
+        unsafe { unmap(self.mapping, self.mapped_bytes) };
+    }
+}
+
+/// Maps zeroed memory of which no page is touched yet.
+#[cfg(not(target_family = "wasm"))]
+fn map(bytes: usize, huge: bool) -> std::io::Result<*mut c_void> {
+    let (readable, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at an address of the kernel's choice; nobody else knows it.
+    let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, readable, private) }?;
+    let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+    // SAFETY: the range is the mapping just made. A kernel without huge pages refuses the
+    // advice, which the facts show, so the result does not matter here.
+    let _ = unsafe { madvise(mapping, bytes, advice) };
+    Ok(mapping)
+}
+
+/// Unmaps what [`map`] mapped.
+///
+/// # Safety
+/// Nobody may use the memory any more.
+#[cfg(not(target_family = "wasm"))]
+unsafe fn unmap(mapping: *mut c_void, bytes: usize) {
+    // SAFETY: the caller's promise. The call cannot fail for a range that was mapped as a whole.
+    let _ = unsafe { munmap(mapping, bytes) };
+}
+
+/// The layout of a region in WebAssembly, whose memory only the allocator extends. A program has no
+/// say in the pages behind it.
+#[cfg(target_family = "wasm")]
+fn layout(bytes: usize) -> std::io::Result<std::alloc::Layout> {
+    std::alloc::Layout::array::<u8>(bytes).map_err(|_| std::io::ErrorKind::OutOfMemory.into())
+}
+
+#[cfg(target_family = "wasm")]
+fn map(bytes: usize, _: bool) -> std::io::Result<*mut c_void> {
+    // SAFETY: a region is never empty.
+    let start = unsafe { std::alloc::alloc_zeroed(layout(bytes)?) };
+    if start.is_null() { Err(std::io::ErrorKind::OutOfMemory.into()) } else { Ok(start.cast()) }
+}
+
+/// Frees what [`map`] allocated.
+///
+/// # Safety
+/// Nobody may use the memory any more.
+#[cfg(target_family = "wasm")]
+unsafe fn unmap(start: *mut c_void, bytes: usize) {
+    if let Ok(layout) = layout(bytes) {
+        // SAFETY: it was allocated with this layout, and the caller promises the rest.
+        unsafe { std::alloc::dealloc(start.cast(), layout) };
     }
 }
 

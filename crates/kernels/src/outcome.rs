@@ -30,6 +30,8 @@ pub struct Check {
 pub struct Outcome {
     /// The metrics, in the order in which they are printed.
     pub metrics: Vec<Metric>,
+    /// Metrics that cannot be measured here, and why.
+    pub refused: Vec<(&'static str, &'static str)>,
     /// The proof that the work was done.
     pub check: Check,
     /// Operations that were done, warm-up included ([`crate::Kernel::operation`]). The CPU time of
@@ -58,6 +60,7 @@ impl Outcome {
         let check = Check { passed: false, statement: "nothing was checked".into() };
         Self {
             metrics: Vec::new(),
+            refused: Vec::new(),
             check,
             operations: 0,
             histograms: Vec::new(),
@@ -70,6 +73,11 @@ impl Outcome {
 
     pub(crate) fn metric(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
         self.metrics.push(Metric { name: name.into(), value, unit });
+    }
+
+    /// States why a metric is not measured.
+    pub(crate) fn refuse(&mut self, name: &'static str, reason: &'static str) {
+        self.refused.push((name, reason));
     }
 
     pub(crate) fn fact(&mut self, name: &str, value: impl Into<Value>) {
@@ -107,11 +115,12 @@ impl Outcome {
     /// force; `duration_s` is the time from the start of the program until now, seconds, by its own
     /// clock.
     pub fn to_json(&self, kernel: &str, params: Map<String, Value>, duration_s: f64) -> Value {
-        let metrics: Map<String, Value> = self
+        let mut metrics: Map<String, Value> = self
             .metrics
             .iter()
             .map(|metric| (metric.name.clone(), json!({"value": metric.value, "unit": metric.unit})))
             .collect();
+        metrics.extend(self.refused.iter().map(|(name, why)| ((*name).into(), json!({"refused": why}))));
         let mut line = json!({
             "kernel": kernel,
             "params": params,
@@ -169,6 +178,16 @@ mod tests {
             hdrhistogram::serialization::Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
         assert_eq!(back, histogram);
         assert_eq!(line["duration"]["value"], 0.25);
+    }
+
+    #[test]
+    fn a_metric_that_cannot_be_measured_has_a_reason_in_place_of_its_value() {
+        let mut outcome = Outcome::new();
+        outcome.metric("total_time", 2.0, "s");
+        outcome.refuse("efficiency", "there is no clock for it");
+        let metrics = &outcome.to_json("pi", Map::new(), 1.0)["metrics"];
+        assert_eq!(metrics["total_time"]["value"], 2.0);
+        assert_eq!(metrics["efficiency"], json!({"refused": "there is no clock for it"}));
     }
 
     #[test]

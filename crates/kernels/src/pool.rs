@@ -1,12 +1,15 @@
 //! The threads of a [`Team`] as a pool for libraries that use rayon.
 
 use crate::kernel::KernelError;
+#[cfg(not(target_family = "wasm"))]
 use crate::machine;
 use crate::team::Team;
+#[cfg(not(target_family = "wasm"))]
 use std::sync::{Mutex, PoisonError};
 
 /// Runs `work` on a pool with the threads of the team, each bound to its own CPU (round-robin if
 /// there are more threads than CPUs). All threads start before `work`.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn run<T: Send>(team: &Team, work: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
     let refused = Mutex::new(None);
     let lock = || refused.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,6 +38,16 @@ pub(crate) fn run<T: Send>(team: &Team, work: impl FnOnce() -> T + Send) -> Resu
             doing: format!("start {} threads", team.threads()),
             source: std::io::Error::other(error),
         })?
+}
+
+/// WebAssembly has one thread, which rayon takes where none can be started.
+#[cfg(target_family = "wasm")]
+pub(crate) fn run<T: Send>(team: &Team, work: impl FnOnce() -> T + Send) -> Result<T, KernelError> {
+    if team.threads() > 1 {
+        let reason = format!("cannot start {} threads: WebAssembly has one", team.threads());
+        return Err(KernelError::Unable(reason));
+    }
+    Ok(work())
 }
 
 #[cfg(test)]

@@ -154,7 +154,9 @@ impl Team {
     /// Records threads and CPUs in the facts.
     pub(crate) fn state(&self, outcome: &mut crate::Outcome) {
         outcome.fact("threads", self.threads);
-        outcome.fact("cpus", self.cpus.clone());
+        if !cfg!(target_family = "wasm") {
+            outcome.fact("cpus", self.cpus.clone());
+        }
         if self.threads > self.cpus.len() {
             outcome.warn(format!("{} threads share {} CPUs", self.threads, self.cpus.len()));
         }
@@ -165,6 +167,10 @@ impl Team {
     pub(crate) fn run<T: Send>(&self, work: impl Fn(Member<'_>) -> T + Sync) -> Result<Vec<T>, KernelError> {
         let barrier = Barrier::new(self.threads, self.cpus.len());
         let (barrier, work) = (&barrier, &work);
+        if cfg!(target_family = "wasm") && self.threads == 1 {
+            // WebAssembly has one thread, which is this one.
+            return Ok(vec![work(Member { index: 0, threads: 1, barrier })]);
+        }
         let start = |index: usize| {
             let cpu = self.cpus[index % self.cpus.len()];
             move || {

@@ -4,10 +4,15 @@
 //! Tools measure nothing themselves, so they are not kernels, and no workload is named after one.
 //! They take options as kernels do and print one JSON line.
 
+#[cfg(not(target_family = "wasm"))]
 mod copy;
+#[cfg(not(target_family = "wasm"))]
 mod listens;
+#[cfg(not(target_family = "wasm"))]
 mod room;
+#[cfg(not(target_family = "wasm"))]
 mod text;
+#[cfg(not(target_family = "wasm"))]
 mod timed;
 
 use crate::kernel::KernelError;
@@ -51,7 +56,12 @@ impl Tool {
 }
 
 /// All tools, in the order of the help.
+#[cfg(not(target_family = "wasm"))]
 static ALL: &[&Tool] = &[&copy::TOOL, &listens::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
+
+/// They need files, sockets and programs, which a WebAssembly program is not given.
+#[cfg(target_family = "wasm")]
+static ALL: &[&Tool] = &[];
 
 /// All tools.
 pub fn tools() -> &'static [&'static Tool] {

@@ -292,8 +292,15 @@ impl<'a> Output<'a> {
 
     /// Why the parser does not accept a value as a measurement.
     fn refused(&self, from: &Extraction) -> Option<String> {
-        let Extraction::Parser { parser, field } = from else { return None };
-        (parsers::find(parser)?.refused)(&self.text, field)
+        match from {
+            Extraction::Parser { parser, field } => (parsers::find(parser)?.refused)(&self.text, field),
+            // A builtin kernel prints a reason beside the place of a value that it has not measured.
+            Extraction::Json { pointer } => {
+                let place = format!("{}/refused", pointer.strip_suffix("/value")?);
+                self.json.as_ref()?.pointer(&place)?.as_str().map(Into::into)
+            }
+            _ => None,
+        }
     }
 
     /// A number that is not a metric: the amount of work of a run.

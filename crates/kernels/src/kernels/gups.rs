@@ -148,9 +148,11 @@ fn each_element(range: Range<u64>, update: impl FnMut(u64, u64)) {
     Walk::new(range).go(u64::MAX, update);
 }
 
-/// Prefetches the cache line of `word`.
+/// Prefetches the cache line of `word`, where there is an instruction for it: WebAssembly has none.
 #[inline(always)]
 fn prefetch(word: &AtomicU64) {
+    #[cfg(target_family = "wasm")]
+    let _ = word;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has the instruction, and it changes nothing that a program can see.
     unsafe {
@@ -178,8 +180,10 @@ struct Table {
 
 impl Table {
     fn map(bytes: u64, huge: bool) -> Result<Self, KernelError> {
-        let words = 1usize << (bytes / 8).ilog2();
-        Ok(Self { region: Region::map(words * 8, huge)?, words })
+        let words = 1u64 << (bytes / 8).ilog2();
+        let length = usize::try_from(words * 8)
+            .map_err(|_| KernelError::usage("`--table-bytes`: the table is longer than the address space"))?;
+        Ok(Self { region: Region::map(length, huge)?, words: length / 8 })
     }
 
     /// The words are atomic, so that updates of several threads are not undefined behaviour, and

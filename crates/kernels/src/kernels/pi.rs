@@ -73,7 +73,12 @@ fn measure(options: &Options, spoil: impl Fn(Stage<'_>) + Send) -> Result<Outcom
     let mut outcome = Outcome::new();
     outcome.metric("computation_time", run.computation_s, "s");
     outcome.metric("total_time", run.total_s, "s");
-    outcome.metric("efficiency", run.cpu_s / (run.computation_s * team.threads() as f64), "1");
+    match run.cpu_s {
+        Some(cpu_s) => {
+            outcome.metric("efficiency", cpu_s / (run.computation_s * team.threads() as f64), "1");
+        }
+        None => outcome.refuse("efficiency", "a program cannot read its CPU time here"),
+    }
     outcome.operations = digits;
     team.state(&mut outcome);
     outcome.fact("terms", run.terms);
@@ -140,8 +145,8 @@ struct Run {
     series_s: f64,
     /// The time for series, reciprocal, root and products.
     computation_s: f64,
-    /// CPU time of all threads in that time.
-    cpu_s: f64,
+    /// CPU time of all threads in that time, where it can be read.
+    cpu_s: Option<f64>,
     conversion_s: f64,
     /// Time from the first term to the verdict.
     total_s: f64,
@@ -155,7 +160,7 @@ fn compute(digits: usize, spoil: impl Fn(Stage<'_>)) -> Run {
     let series_s = seconds_since(start);
     let mut pi = sum.finish(digits);
     let computation_s = seconds_since(start);
-    let cpu_s = seconds(cpu_ns() - cpu_start);
+    let cpu_s = cpu_ns().zip(cpu_start).map(|(end, start)| seconds(end - start));
     let conversion_start = now_ns();
     spoil(Stage::Number(&mut pi));
     let mut decimals = decimal::convert(&pi, digits);

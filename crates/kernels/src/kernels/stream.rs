@@ -114,7 +114,7 @@ fn measure(options: &Options, spoil: impl Fn(&Arrays) + Sync) -> Result<Outcome,
         outcome.metric(*name, (arrays.length * 8 * STREAMS[which]) as f64 / best, "B/s");
     }
     let streams: usize = STREAMS.iter().sum();
-    outcome.operations = (arrays.length * 8 * streams * repetitions) as u64;
+    outcome.operations = (arrays.length * 8) as u64 * (streams * repetitions) as u64;
     job.state(&mut outcome);
     outcome
         .warn_when_short("the shortest test", times.iter().flatten().copied().fold(f64::INFINITY, f64::min));

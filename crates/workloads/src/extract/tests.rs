@@ -57,6 +57,17 @@ fn a_command_gives_its_time_and_resource_use() {
 }
 
 #[test]
+fn a_kernel_gives_a_reason_in_place_of_a_value() {
+    let metrics =
+        ["total_time", "efficiency"].map(|name| metric(name, json(&format!("/metrics/{name}/value")), 1.0));
+    let plan = plan(None, metrics.to_vec());
+    let line = r#"{"metrics": {"total_time": {"value": 2.0}, "efficiency": {"refused": "no clock"}}}"#;
+    let extracted = extract(&plan, &result(ENDED_WELL, line, "")).unwrap();
+    assert_eq!(extracted.values, [("total_time".to_string(), 2.0)].into());
+    assert_eq!(extracted.refused, [("efficiency".to_string(), "no clock".to_string())].into());
+}
+
+#[test]
 fn values_come_from_the_last_line_by_pointer_and_from_anywhere_by_pattern() {
     let plan = plan(
         Some(json("/check/passed")),

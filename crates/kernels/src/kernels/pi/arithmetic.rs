@@ -6,7 +6,8 @@
 //! iteration, which needs only products, each step of twice the length of the one before.
 
 use dashu_int::ops::{BitTest, SquareRoot};
-use dashu_int::{IBig, UBig};
+use dashu_int::{IBig, UBig, Word};
+use std::borrow::Cow;
 
 /// Products with a factor of fewer bits are not cut: some hundreds of microseconds of work.
 const CUT_BITS: usize = 1 << 19;
@@ -96,10 +97,23 @@ pub(super) fn reciprocal_root(number: u32, precision: usize, threads: usize) -> 
 /// The product with a signed number.
 pub(super) fn signed_product(one: &UBig, other: &IBig, threads: usize) -> IBig {
     let (sign, words) = other.as_sign_words();
-    if threads < 3 || words.len() * 64 < CUT_BITS {
+    if threads < 3 || words.len() * (Word::BITS as usize) < CUT_BITS {
         return other * one;
     }
     IBig::from_parts(sign, product(one, &UBig::from_words(words), threads))
+}
+
+/// The number in words of 64 bits, the lowest first.
+#[cfg(target_pointer_width = "64")]
+pub(super) fn words(number: &UBig) -> Cow<'_, [u64]> {
+    Cow::Borrowed(number.as_words())
+}
+
+/// Where addresses have 32 bits, so have the words of the numbers.
+#[cfg(target_pointer_width = "32")]
+pub(super) fn words(number: &UBig) -> Cow<'_, [u64]> {
+    let pair = |pair: &[Word]| u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << 32;
+    Cow::Owned(number.as_words().chunks(2).map(pair).collect())
 }
 
 fn sum(one: UBig, other: IBig) -> UBig {

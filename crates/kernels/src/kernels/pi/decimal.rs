@@ -9,7 +9,7 @@
 //! spell and R the rest, `F 10^h = D 2^bits + R` must hold. D is only known once these digits are
 //! written, so the equation covers all steps below it.
 
-use super::arithmetic::{both, low_bits};
+use super::arithmetic::{both, low_bits, words};
 use super::series::{Pi, bits_of};
 use super::verify::{MODULUS, add, multiply, power, residue, residue_of_words};
 use dashu_int::UBig;
@@ -109,7 +109,7 @@ impl Converter {
     fn write_leaf(&self, fraction: &UBig, bits: usize, text: &mut [u8]) -> u64 {
         let length = bits.div_ceil(64);
         let aligned = fraction << (length * 64 - bits);
-        let mut words = aligned.as_words().to_vec();
+        let mut words = words(&aligned).into_owned();
         words.resize(length, 0);
         let (mut spelled, mut shift) = (0, 1);
         for chunk in text.chunks_mut(WORD_DIGITS) {

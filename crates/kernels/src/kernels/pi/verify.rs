@@ -7,6 +7,7 @@
 //! and shares neither series nor arithmetic with the computation. An error in the steps after that
 //! could stay local, so these are checked modulo a prime.
 
+use super::arithmetic::words;
 use super::decimal::Decimals;
 use super::series::{Pi, bits_of};
 use dashu_int::UBig;
@@ -44,7 +45,7 @@ pub(super) fn verify(pi: &Pi, decimals: &Decimals) -> Verdict {
     };
     let place = bits_of(decimals.count).saturating_sub(WINDOW_BITS);
     let (window, doubt) = bellard(place as u64);
-    let found = (&pi.value >> (pi.bits - place - WINDOW_BITS)).as_words()[0];
+    let found = words(&(&pi.value >> (pi.bits - place - WINDOW_BITS)))[0];
     let agree = window.wrapping_sub(found).min(found.wrapping_sub(window)) <= doubt;
     let sure = WINDOW_BITS as u32 - (u64::BITS - doubt.leading_zeros());
     let verb = if agree { "agree" } else { "do not agree" };
@@ -91,7 +92,7 @@ pub(super) fn power(base: u64, exponent: u64) -> u64 {
 
 /// The residue of a large number.
 pub(super) fn residue(number: &UBig) -> u64 {
-    residue_of_words(number.as_words())
+    residue_of_words(&words(number))
 }
 
 /// The residue of a number in words, the lowest first.
