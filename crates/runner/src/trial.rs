@@ -396,9 +396,12 @@ impl<'a> WorkloadCommands<'a> {
     /// The failure of a command that did not run to its end.
     pub(crate) fn not_executed(&self, command: &Command, error: SessionError) -> Failure {
         match error {
-            SessionError::Refused { reason, errno: _ } => {
+            SessionError::Refused { reason, errno } => {
                 let program = command.argv.first().map_or("", String::as_str);
-                let (place, remedy) = (&self.place, staging::remedy(&self.workload.staging));
+                let place = &self.place;
+                // A package does not help where the program is there and cannot run.
+                let is_missing = errno == rustix::io::Errno::NOENT.raw_os_error();
+                let remedy = if is_missing { staging::remedy(&self.workload.staging) } else { String::new() };
                 let reason = format!("`{program}` cannot be run {place}: {reason}{remedy}");
                 Failure::new(FailureKind::CommandNotFound, reason)
             }
@@ -468,6 +471,20 @@ pub(crate) fn timed(iteration: &Iteration) -> CommandTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weigh_model::Staging;
+
+    #[test]
+    fn a_package_is_named_only_where_a_program_is_missing() {
+        let staging = Staging { packages: vec!["fio".into()], ..Staging::default() };
+        let plan = WorkloadPlan { staging, ..weigh_workloads::command_workload(&["fio".into()]) };
+        let commands = WorkloadCommands::new(&plan, None, 0, &BTreeMap::new(), Placeholders::default());
+        let said = |errno| {
+            let refused = SessionError::Refused { reason: "that is why".into(), errno };
+            commands.not_executed(commands.command(), refused).reason
+        };
+        assert_eq!(said(8), "`fio` cannot be run in the guest: that is why");
+        assert!(said(2).ends_with("that is why; on Debian it is in the package fio"), "{}", said(2));
+    }
 
     #[test]
     fn an_environment_has_its_variables_beside_the_common_ones() {
