@@ -5,8 +5,8 @@ run:
 	cargo run --release --package weighbridge
 
 # What is given to others, in target/packages: static binaries of both architectures in archives and
-# Debian packages. It needs git, python3, xz-utils, the targets of musl and of the other architecture
-# (rustup target add), gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.
+# Debian packages. It needs git, python3, xz-utils, the targets of musl, of the other architecture and
+# of WebAssembly (rustup target add), gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.
 ARCHITECTURES = amd64 arm64
 dist:
 	packaging/dist $(ARCHITECTURES)

@@ -33,6 +33,7 @@ triple="$(uname -m)-unknown-linux-musl"
 mkdir -p "target/$triple/release" built/guest
 echo "program ${HOLDS:-}" | xz > built/guest/weigh-probe.xz
 echo program | xz > built/guest/weigh-kernels.xz
+echo program | xz > built/guest/weigh-kernels.wasm.xz
 printf '#!/bin/sh\nif [ "$1" = man ]; then echo page > "$2/weigh.1"; fi\n' > "target/$triple/release/weigh"
 chmod +x "target/$triple/release/weigh"
 echo '{"reason":"build-script-executed","package_id":"path+file:///a#weigh-report@9.9.9","env":[],"out_dir":"/no"}'

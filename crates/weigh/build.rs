@@ -1,10 +1,11 @@
-//! Builds the two programs that run inside guests and compresses them for the compiler to embed,
-//! with their digests; and computes a digest of the code that reads samples.
+//! Builds the programs that run inside guests and compresses them for the compiler to embed, with
+//! their digests; and computes a digest of the code that reads samples.
 //!
-//! Both are static, so that they run in any root file system. The probe uses the musl target where
-//! rustup has one (smaller), else gnu with `+crt-static`. The kernels always use gnu: its memory
-//! and string functions are the ones that programs of the same distribution use, and liblzma needs
-//! a C compiler for the target.
+//! The two that are programs of the processor are static, so that they run in any root file system.
+//! The probe uses the musl target where rustup has one (smaller), else gnu with `+crt-static`. The
+//! kernels always use gnu: its memory and string functions are the ones that programs of the same
+//! distribution use, and liblzma needs a C compiler for the target. The kernels are built for
+//! WebAssembly, too, where rustup has its target; else an empty file stands for them.
 //!
 //! `OUT_DIR/guest` holds what was made. A copy of it in `build/prebuilt/<architecture>/` beside the
 //! manifest is taken in place of a build.
@@ -65,6 +66,7 @@ fn main() {
         Ok(Some(prebuilt)) => {
             embed("weigh-probe", &prebuilt.probe);
             embed("weigh-kernels", &prebuilt.kernels);
+            embed("weigh-module", &prebuilt.module);
             prebuilt.readers
         }
         Ok(None) => build_all(&manifest, &architecture, &guest),
@@ -146,7 +148,25 @@ fn build_all(manifest: &Path, architecture: &str, guest: &Path) -> String {
     });
     embed("weigh-probe", &compress(&probe, architecture, guest));
     embed("weigh-kernels", &compress(&kernels, architecture, guest));
+    embed("weigh-module", &module(&workspace, &target.join("module"), guest));
     readers_digest(&workspace)
+}
+
+/// Builds the kernels for WebAssembly and returns the compressed module: an empty file where the
+/// compiler has no such target.
+fn module(workspace: &Path, target: &Path, guest: &Path) -> PathBuf {
+    // rustup writes this file when it adds a target.
+    let components = Path::new(&flags::compiler(&["--print", "sysroot"])).join("lib/rustlib/components");
+    if components.is_file() {
+        println!("cargo::rerun-if-changed={}", components.display());
+    }
+    if flags::has_target(flags::WEBASSEMBLY, flags::compiler) {
+        let module = build(workspace, target, "weigh-kernels", "kernels", flags::WEBASSEMBLY);
+        return compress(&module.with_extension("wasm"), flags::WEBASSEMBLY, guest);
+    }
+    let empty = guest.join("weigh-kernels.wasm.xz");
+    std::fs::write(&empty, "").unwrap_or_else(|error| panic!("{}: {error}", empty.display()));
+    empty
 }
 
 /// Digests the [`READERS`], each file with its name in the workspace, in order of the names.
@@ -198,7 +218,7 @@ fn build(workspace: &Path, target: &Path, package: &str, profile: &str, triple: 
     {
         cargo.env_remove(name);
     }
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags::flags(workspace, target).join("\x1f"));
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags::flags(workspace, target, triple).join("\x1f"));
     let status = cargo.status().unwrap_or_else(|error| panic!("cannot run cargo for {package}: {error}"));
     assert!(status.success(), "building {package} for {triple} failed: {status}");
     target.join(triple).join(profile).join(package)
@@ -220,18 +240,23 @@ fn compress(program: &Path, architecture: &str, directory: &Path) -> PathBuf {
     let mut packed = XzEncoder::new_stream(Vec::new(), stream);
     packed.write_all(&bytes).expect("memory takes all that is written");
     let compressed = packed.finish().expect("memory takes all that is written");
-    let name = program.file_name().expect("a program has a name");
-    let path = directory.join(name).with_extension("xz");
+    let mut name = program.file_name().expect("a program has a name").to_os_string();
+    name.push(".xz");
+    let path = directory.join(name);
     std::fs::write(&path, compressed).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     path
 }
 
-/// Tells the compiler where a compressed program is and which digest the program has.
+/// Tells the compiler where a compressed program is and which digest the program has. An empty file
+/// stands for one that was not built.
 fn embed(name: &str, compressed: &Path) {
+    let packed = read(compressed);
     let mut bytes = Vec::new();
-    XzDecoder::new(&read(compressed)[..])
-        .read_to_end(&mut bytes)
-        .unwrap_or_else(|error| panic!("{} cannot be unpacked: {error}", compressed.display()));
+    if !packed.is_empty() {
+        XzDecoder::new(&packed[..])
+            .read_to_end(&mut bytes)
+            .unwrap_or_else(|error| panic!("{} cannot be unpacked: {error}", compressed.display()));
+    }
     let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let prefix = name.replace('-', "_").to_uppercase();
     println!("cargo::rustc-env={prefix}_XZ={}", compressed.display());

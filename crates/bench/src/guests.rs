@@ -28,6 +28,7 @@ fn prepare(ledger: &Ledger, run: &str, image: &ImageSpec, scratch: &Path) -> Fal
     let programs = Programs {
         probe: guest_program("weigh-probe", "probe")?,
         kernels: guest_program("weigh-kernels", "kernels")?,
+        module: None,
     };
     let root = Root::prepare(image, &programs, &work, None)?;
     let host = Host {

@@ -279,7 +279,7 @@ mod tests {
         }
         fs::write(image.join("sbin/init"), "#!/bin/sh\n").unwrap();
         fs::write(image.join("etc/hosts"), vec![b'x'; 100_000]).unwrap();
-        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into() };
+        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into(), module: None };
         Root::prepare(&ImageSpec::Path(image), &programs, &base.join(name), None).unwrap()
     }
 

@@ -45,6 +45,9 @@ pub struct Programs {
     pub probe: PathBuf,
     /// The builtin kernels.
     pub kernels: PathBuf,
+    /// The builtin kernels as a WebAssembly module, if weighbridge was built with them. No root has
+    /// it: it is for a program of the host.
+    pub module: Option<PathBuf>,
 }
 
 impl Programs {

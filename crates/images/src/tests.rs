@@ -20,7 +20,8 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let programs = Programs { probe: directory.path().join("p"), kernels: directory.path().join("k") };
+        let (probe, kernels) = (directory.path().join("p"), directory.path().join("k"));
+        let programs = Programs { probe, kernels, module: None };
         fs::write(&programs.probe, "the probe").unwrap();
         fs::write(&programs.kernels, "the kernels").unwrap();
         Self { directory, programs }

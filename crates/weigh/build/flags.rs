@@ -20,18 +20,27 @@ fn rustc() -> OsString {
     env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
 
+/// The target of the kernels in WebAssembly.
+pub const WEBASSEMBLY: &str = "wasm32-wasip1";
+
 /// Returns the target of the probe: musl where the compiler has it (smaller), else gnu.
 /// `compiler` runs the compiler, as the function of that name does.
 pub fn probe_target(architecture: &str, compiler: impl FnOnce(&[&str]) -> String) -> String {
     let musl = format!("{architecture}-unknown-linux-musl");
-    let directory = compiler(&["--print", "target-libdir", "--target", &musl]);
-    if Path::new(&directory).is_dir() { musl } else { format!("{architecture}-unknown-linux-gnu") }
+    if has_target(&musl, compiler) { musl } else { format!("{architecture}-unknown-linux-gnu") }
 }
 
-/// Returns the flags. The programs hold no path of the machine that built them, so that they are
-/// the same wherever they are built.
-pub fn flags(workspace: &Path, target: &Path) -> Vec<String> {
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_string()];
+/// Whether the compiler has the standard library of a target.
+pub fn has_target(target: &str, compiler: impl FnOnce(&[&str]) -> String) -> bool {
+    Path::new(&compiler(&["--print", "target-libdir", "--target", target])).is_dir()
+}
+
+/// Returns the flags for a target. The programs hold no path of the machine that built them, so that
+/// they are the same wherever they are built.
+pub fn flags(workspace: &Path, target: &Path, triple: &str) -> Vec<String> {
+    // Runtimes have WebAssembly's vectors of 16 bytes, and compilers do not use them unasked.
+    let vectors = if triple == WEBASSEMBLY { ",+simd128" } else { "" };
+    let mut flags = vec![format!("-Ctarget-feature=+crt-static{vectors}")];
     let home = env::var("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|_| env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
     let mut remap = |from: &Path, to: &str| {

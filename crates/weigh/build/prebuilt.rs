@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub struct Prebuilt {
     pub probe: PathBuf,
     pub kernels: PathBuf,
+    /// The kernels in WebAssembly; an empty file where there are none.
+    pub module: PathBuf,
     pub readers: String,
 }
 
@@ -42,5 +44,10 @@ pub fn find(manifest: &Path, architecture: &str) -> io::Result<Option<Prebuilt>>
         let message = format!("{} holds no digest of 32 hexadecimal digits", readers.display());
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
-    Ok(Some(Prebuilt { probe: file("weigh-probe.xz")?, kernels: file("weigh-kernels.xz")?, readers: digest }))
+    Ok(Some(Prebuilt {
+        probe: file("weigh-probe.xz")?,
+        kernels: file("weigh-kernels.xz")?,
+        module: file("weigh-kernels.wasm.xz")?,
+        readers: digest,
+    }))
 }

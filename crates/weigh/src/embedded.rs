@@ -1,4 +1,4 @@
-//! The two programs that run inside guests, compressed and embedded by the build script.
+//! The programs that run inside guests, compressed and embedded by the build script.
 
 use crate::error::{Failure, file_failure};
 use liblzma::read::XzDecoder;
@@ -10,8 +10,11 @@ use weigh_images::Programs;
 
 static PROBE: &[u8] = include_bytes!(env!("WEIGH_PROBE_XZ"));
 static KERNELS: &[u8] = include_bytes!(env!("WEIGH_KERNELS_XZ"));
+/// The kernels in WebAssembly; empty where the compiler had no target for them.
+static MODULE: &[u8] = include_bytes!(env!("WEIGH_MODULE_XZ"));
 
-/// SHA-256 of each program, in hexadecimal. Every plan records them.
+/// SHA-256 of each program, in hexadecimal. Every plan records them. Few plans run the module, whose
+/// digest is among the facts of its environment.
 pub fn digests() -> BTreeMap<String, String> {
     let digests = [("probe", env!("WEIGH_PROBE_DIGEST")), ("kernels", env!("WEIGH_KERNELS_DIGEST"))];
     digests.map(|(name, digest)| (name.to_string(), digest.to_string())).into()
@@ -41,12 +44,16 @@ pub fn write_out(directory: &Path) -> Result<Programs, Failure> {
             .map_err(|error| file_failure("write the guest program", &path, error))?;
         Ok(path)
     };
-    Ok(Programs { probe: write("weigh-probe", PROBE)?, kernels: write("weigh-kernels", KERNELS)? })
+    Ok(Programs {
+        probe: write("weigh-probe", PROBE)?,
+        kernels: write("weigh-kernels", KERNELS)?,
+        module: (!MODULE.is_empty()).then(|| write("weigh-kernels.wasm", MODULE)).transpose()?,
+    })
 }
 
 #[cfg(test)]
 #[path = "../build/flags.rs"]
-#[expect(dead_code, reason = "only the build script and the tests of the platforms choose a target")]
+#[expect(dead_code, reason = "only the build script and the tests of the platforms choose targets")]
 mod flags;
 #[cfg(test)]
 #[path = "../build/linker.rs"]
@@ -69,6 +76,8 @@ mod tests {
         let digests = digests();
         assert_eq!(digest(&programs.probe), digests["probe"]);
         assert_eq!(digest(&programs.kernels), digests["kernels"]);
+        let module = programs.module.as_deref().map(digest);
+        assert!(module.is_none_or(|module| module == env!("WEIGH_MODULE_DIGEST")));
     }
 
     /// The number of cached pages of a file at which a folio of several pages begins; `None` if the
@@ -123,7 +132,7 @@ mod tests {
         let home = home.or_else(|_| std::env::var("HOME").map(|home| Path::new(&home).join(".cargo")));
         let homes = home.into_iter().map(|home| home.join("registry"));
         for path in homes.chain([workspace.into()]) {
-            for program in [&programs.probe, &programs.kernels] {
+            for program in [&programs.probe, &programs.kernels].into_iter().chain(&programs.module) {
                 let bytes = fs::read(program).unwrap();
                 let needle = path.to_str().unwrap().as_bytes();
                 let found = bytes.windows(needle.len()).position(|window| window == needle);
@@ -155,10 +164,13 @@ mod tests {
         fs::write(directory.join("weigh-probe.xz"), "probe").unwrap();
         assert!(refused().ends_with("weigh-kernels.xz is missing"), "{}", refused());
         fs::write(directory.join("weigh-kernels.xz"), "kernels").unwrap();
+        assert!(refused().ends_with("weigh-kernels.wasm.xz is missing"), "{}", refused());
+        fs::write(directory.join("weigh-kernels.wasm.xz"), "").unwrap();
         let found = prebuilt::find(&manifest, "x86_64").unwrap().unwrap();
         assert_eq!(found.readers, "0123456789abcdef0123456789abcdef");
         assert_eq!(found.probe, directory.join("weigh-probe.xz"));
         assert_eq!(found.kernels, directory.join("weigh-kernels.xz"));
+        assert_eq!(found.module, directory.join("weigh-kernels.wasm.xz"));
         let other = || prebuilt::find(&manifest, "aarch64");
         let reason = other().err().unwrap().to_string();
         assert!(reason.contains("no guest programs for aarch64"), "{reason}");
@@ -169,7 +181,8 @@ mod tests {
 
     #[test]
     fn guest_programs_hold_no_path_of_the_standard_librarys_sources() {
-        let flags = flags::flags(Path::new("/workspace"), Path::new("/workspace/target"));
+        let triple = "x86_64-unknown-linux-gnu";
+        let flags = flags::flags(Path::new("/workspace"), Path::new("/workspace/target"), triple);
         let sysroot = flags::compiler(&["--print", "sysroot"]);
         let remap = format!("--remap-path-prefix={sysroot}/lib/rustlib/src/rust=/rustc/");
         assert!(flags.iter().any(|flag| flag.len() > remap.len() && flag.starts_with(&remap)), "{flags:?}");

@@ -69,7 +69,7 @@ fn programs(directory: &Path) -> Programs {
     let (probe, kernels) = (directory.join("probe"), directory.join("kernels"));
     fs::write(&probe, "a probe").unwrap();
     fs::write(&kernels, "the kernels").unwrap();
-    Programs { probe, kernels }
+    Programs { probe, kernels, module: None }
 }
 
 /// A system with special entries: links of both kinds, modes, a pipe, a socket.

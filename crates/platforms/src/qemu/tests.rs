@@ -31,7 +31,7 @@ impl Bench {
         for directory in [&work, &logs] {
             fs::create_dir_all(directory).unwrap();
         }
-        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into() };
+        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into(), module: None };
         let is_root = weigh_host::facts::is_root();
         let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
         Self { base, host }

@@ -32,7 +32,7 @@ impl Place {
     fn root(&self) -> Root {
         let program = self.base.path().join("program");
         fs::write(&program, "not run here").unwrap();
-        let programs = Programs { probe: program.clone(), kernels: program };
+        let programs = Programs { probe: program.clone(), kernels: program, module: None };
         let files = self.base.path().join("files");
         fs::create_dir(&files).unwrap();
         fs::write(files.join("mine"), "seen").unwrap();

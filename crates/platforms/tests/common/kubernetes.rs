@@ -38,7 +38,8 @@ pub fn environment(keys: &str) -> String {
 /// Imports a system's image with the programs of these tests into the node.
 fn import() {
     let base = tempfile::tempdir_in("/var/tmp").unwrap();
-    let programs = Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() };
+    let probe = crate::static_probe::path().into();
+    let programs = Programs { probe, kernels: "/bin/true".into(), module: None };
     let image = ImageSpec::from(super::system_image("pods").unwrap());
     let root = Root::prepare(&image, &programs, &base.path().join("root"), None).unwrap();
     let tree: Layer<'_> = &|output| root.write_tree_tar(output);

@@ -213,7 +213,11 @@ impl Bench {
             work,
             logs,
             run: run.into(),
-            programs: Programs { probe: crate::static_probe::path().into(), kernels: "/bin/true".into() },
+            programs: Programs {
+                probe: crate::static_probe::path().into(),
+                kernels: "/bin/true".into(),
+                module: crate::static_probe::module().map(Into::into),
+            },
             is_root: weigh_host::facts::is_root(),
         };
         Self { host, state, instances: AtomicU64::new(1), _base: None, _turn: None }

@@ -103,7 +103,7 @@ fn host(directory: &Path) -> Host {
         std::fs::write(&path, name).unwrap();
         path
     };
-    let programs = Programs { probe: file("probe"), kernels: file("kernels") };
+    let programs = Programs { probe: file("probe"), kernels: file("kernels"), module: None };
     let work = directory.join("work");
     std::fs::create_dir(&work).unwrap();
     Host {

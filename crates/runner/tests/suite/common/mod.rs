@@ -245,7 +245,7 @@ pub fn host(directory: &Path) -> Host {
         std::fs::write(&path, name).unwrap();
         path
     };
-    let programs = Programs { probe: file("probe"), kernels: file("kernels") };
+    let programs = Programs { probe: file("probe"), kernels: file("kernels"), module: None };
     let work = directory.join(&name);
     std::fs::create_dir_all(&work).unwrap();
     let state = StateDirectory::at(directory.join("state"));

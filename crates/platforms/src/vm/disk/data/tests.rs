@@ -21,7 +21,7 @@ impl Bench {
         let ledger = Ledger::create(&state, &run).unwrap();
         let work = base.path().join("weighbridge-work");
         fs::create_dir(&work).unwrap();
-        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into() };
+        let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into(), module: None };
         let is_root = weigh_host::facts::is_root();
         let logs = base.path().into();
         Self {
