@@ -61,4 +61,5 @@ mod study;
 mod surface;
 mod test_runner;
 mod tools;
+mod webassembly;
 mod workloads;

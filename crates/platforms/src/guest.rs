@@ -371,6 +371,11 @@ impl<B: Backend> CoreGuest<B> {
         Ok(guest)
     }
 
+    /// What all guests have, for a platform whose guests go on where these begin.
+    pub(crate) fn core_mut(&mut self) -> &mut GuestCore {
+        &mut self.core
+    }
+
     /// Gives the guest its network, which is removed with the guest.
     pub(crate) fn with_network(mut self, network: Option<impl NetworkEnd + 'static>) -> Self {
         self.core.network = network.map(|network| Box::new(network) as Box<dyn NetworkEnd>);

@@ -47,6 +47,7 @@ pub mod runsc;
 pub mod spawn;
 pub mod ssh;
 pub mod uml;
+pub mod wasmtime;
 pub mod youki;
 
 pub use exec::{ExecRequest, ExecResult};
@@ -55,7 +56,7 @@ pub use platform::{
     About, Availability, Capabilities, DiskMeter, DiskMoved, Guest, GuestRequest, Host, KeySpec, Platform,
     PlatformError, Reach, Result, Values,
 };
-pub use registry::{ALIASES, Undoers, all, availabilities, defaults, find, resolve, setting};
+pub use registry::{ALIASES, Undoers, all, availabilities, defaults, find, local, resolve, setting};
 pub use session::{Arrival, CompletedCommand, Progress, RunOptions, Session, SessionError};
 pub use vm::vmm::Vmm;
 
@@ -84,6 +85,7 @@ const ALL: &[&dyn Platform] = &[
     &nspawn::Nspawn,
     &runsc::RUNSC,
     &uml::Uml,
+    &wasmtime::Wasmtime,
     &qemu::Qemu,
     &libvirt::Libvirt,
     &firecracker::FIRECRACKER,

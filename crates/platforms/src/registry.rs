@@ -26,14 +26,21 @@ pub fn all() -> &'static [&'static dyn Platform] {
     ALL
 }
 
-/// The platforms that a run without `--on` tries: all but the fakes, those that must be told
-/// something, such as a machine's address, and those whose guests are on other people's machines.
-pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
+/// The platforms whose guests can be tried here as they are: all but the fakes, those that must be
+/// told something, such as a machine's address, and those whose guests are on other people's
+/// machines.
+pub fn local() -> impl Iterator<Item = &'static dyn Platform> {
     all().iter().copied().filter(|platform| {
         let bare = bare(platform.name());
         let can = platform.capabilities(&bare);
         !can.fake && !can.elsewhere && platform.check(&bare).is_ok()
     })
+}
+
+/// The platforms that a run without `--on` tries: all of [`local`] but those whose guests run one
+/// program, because most workloads are others.
+pub fn defaults() -> impl Iterator<Item = &'static dyn Platform> {
+    local().filter(|platform| platform.capabilities(&bare(platform.name())).fork)
 }
 
 /// The environment of a platform without any key.

@@ -9,9 +9,11 @@
 //! The host's clock is read before a command is requested and after its end is known.
 
 mod answer;
+mod interpreter;
 mod wire;
 
 pub use answer::{Arrival, CompletedCommand, Progress, RunOptions, SessionError};
+pub(crate) use interpreter::Interpreter;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
@@ -47,6 +49,7 @@ pub struct Session {
     running: Option<Running>,
     /// Messages that were passed over since the last request.
     strays: u32,
+    interpreter: Option<Interpreter>,
 }
 
 #[derive(Debug)]
@@ -97,7 +100,14 @@ impl Session {
     /// Talks over these ends of two pipes, or over two descriptors of one socket or device. Both
     /// become non-blocking.
     pub fn new(read: OwnedFd, write: OwnedFd) -> Self {
-        Self { wire: Wire::new(read, write), last_id: 0, arrival: None, running: None, strays: 0 }
+        Self {
+            wire: Wire::new(read, write),
+            last_id: 0,
+            arrival: None,
+            running: None,
+            strays: 0,
+            interpreter: None,
+        }
     }
 
     /// The same for a probe that reads a terminal, which loses what is not taken in time. Only a
@@ -149,6 +159,19 @@ impl Session {
         self.arrival
     }
 
+    /// From here on commands are those of an interpreter, which is a program of the guest.
+    pub(crate) fn run_through(&mut self, interpreter: Interpreter) {
+        self.interpreter = Some(interpreter);
+    }
+
+    /// The guest counts as up from this moment on the host's monotonic clock, nanoseconds, and not
+    /// from the probe's hello: the probe is not what its users start.
+    pub(crate) fn arrived(&mut self, at_ns: u64) {
+        if let Some(arrival) = &mut self.arrival {
+            arrival.hello_ns = at_ns;
+        }
+    }
+
     /// Whether a call answered [`SessionError::Lost`].
     pub fn is_lost(&self) -> bool {
         self.wire.is_lost()
@@ -189,11 +212,14 @@ impl Session {
     /// [`SessionError::Refused`] when it cannot be started, or another one runs.
     pub fn start(&mut self, command: &Command) -> Result<u32, SessionError> {
         let id = self.begin()?;
+        let through =
+            self.interpreter.as_ref().map(|interpreter| interpreter.command(command)).transpose()?;
         let host_started_ns = monotonic_ns();
-        self.wire.send(&Request::Run { id, command: command.clone() })?;
+        let command = through.unwrap_or_else(|| command.clone());
+        let limit = command.output_limit_bytes;
+        self.wire.send(&Request::Run { id, command })?;
         match self.answer(id)? {
             Reply::Started { .. } => {
-                let limit = command.output_limit_bytes;
                 let (output, error) = (Vec::new(), Vec::new());
                 self.running = Some(Running { id, host_started_ns, limit, output, error });
                 Ok(id)
@@ -386,11 +412,19 @@ impl Session {
     ///
     /// # Errors
     /// [`SessionError::Lost`].
-    pub fn describe(&mut self, about: Questions) -> Result<GuestFacts, SessionError> {
+    pub fn describe(&mut self, mut about: Questions) -> Result<GuestFacts, SessionError> {
         let id = self.begin()?;
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.ask(&mut about);
+        }
         self.wire.send(&Request::Facts { id, about })?;
         match self.answer(id)? {
-            Reply::Facts { facts, .. } => Ok(*facts),
+            Reply::Facts { mut facts, .. } => {
+                if let Some(interpreter) = &self.interpreter {
+                    interpreter.name(&mut facts);
+                }
+                Ok(*facts)
+            }
             other => Err(self.unexpected(&other)),
         }
     }

@@ -6,6 +6,7 @@ use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
 use crate::platform::remove_directory;
+use crate::session::Interpreter;
 use crate::{Guest, GuestRequest, Host, PlatformError, Result, Session, network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
@@ -13,7 +14,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weigh_host::cgroup::{Cgroup, Limits};
+use weigh_host::cgroup::{Cgroup, Freezer, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, find_program};
 use weigh_host::ledger::Change;
@@ -47,6 +48,8 @@ pub(crate) struct Start<'a> {
     pub(crate) storage: &'a str,
     /// The platform's program that makes the guest, with its arguments; else the probe itself.
     pub(crate) runtime: Option<&'a Runtime<'a>>,
+    /// What runs the guest's commands, where the probe does not start them as they are.
+    pub(crate) interpreter: Option<&'a Interpreter>,
 }
 
 /// A platform's program that makes a guest.
@@ -95,6 +98,7 @@ impl<'a> Start<'a> {
             network: None,
             storage: "tmpfs",
             runtime: None,
+            interpreter: None,
         }
     }
 
@@ -209,10 +213,22 @@ impl<'a> Start<'a> {
         };
         let mut guest = CoreGuest::new(
             core,
-            LocalProcess { pid, pidfd, supervisor, on_host: self.is_on_host(), cpus: self.cpus.to_vec() },
+            LocalProcess {
+                pid,
+                pidfd,
+                supervisor,
+                on_host: self.is_on_host(),
+                cpus: self.cpus.to_vec(),
+                interpreter: self.interpreter.cloned(),
+            },
         );
         match guest.session().hello(weigh_host::deadlines::scaled(HELLO_DEADLINE)) {
-            Ok(_) => Ok(guest),
+            Ok(_) => {
+                if let Some(interpreter) = self.interpreter {
+                    guest.session().run_through(interpreter.clone());
+                }
+                Ok(guest)
+            }
             Err(error) => {
                 let _ = guest.stop();
                 let reason = error.to_string();
@@ -329,6 +345,7 @@ pub(crate) struct LocalProcess {
     /// It is an ordinary process of the host, with nothing of its own.
     on_host: bool,
     cpus: Vec<u32>,
+    interpreter: Option<Interpreter>,
 }
 
 impl LocalProcess {
@@ -407,12 +424,24 @@ impl Backend for LocalProcess {
         }
     }
 
-    /// On the host the program itself. Elsewhere nsenter(1), because these platforms have no command
-    /// of their own. A program that nsenter(1) starts has all rights of weighbridge, so it must be
-    /// the guest's own, and not one that the init of an image may have put in its place. The client
-    /// becomes the program, so it runs on the guest's CPUs.
+    /// None for an interpreter, whose commands report no work while they run.
+    fn freezer(&self, core: &GuestCore) -> Option<Freezer> {
+        core.cgroup.as_ref().filter(|_| self.interpreter.is_none())?.freezer()
+    }
+
+    /// On the host the program itself, or its interpreter. Elsewhere nsenter(1), because these
+    /// platforms have no command of their own. A program that nsenter(1) starts has all rights of
+    /// weighbridge, so it must be the guest's own, and not one that the init of an image may have put
+    /// in its place. The client becomes the program, so it runs on the guest's CPUs.
     fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
-        if let (true, Some((program, arguments))) = (self.on_host, request.argv.split_first()) {
+        let interpreted = self.interpreter.as_ref().map(|interpreter| interpreter.argv(request.argv));
+        let interpreted = interpreted.transpose().map_err(PlatformError::CannotExec)?;
+        if interpreted.is_some() && request.input.is_some() {
+            let reason = "a WebAssembly program has no files here, so that nothing can be copied into it";
+            return Err(PlatformError::CannotExec(reason.into()));
+        }
+        let argv = interpreted.as_deref().unwrap_or(request.argv);
+        if let (true, Some((program, arguments))) = (self.on_host, argv.split_first()) {
             return Ok(Invocation::new(program).args(arguments).on_cpus(&self.cpus));
         }
         if self.supervisor.is_some() {

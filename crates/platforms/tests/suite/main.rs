@@ -24,6 +24,7 @@ mod runtimes;
 mod session;
 mod ssh;
 mod static_probe;
+mod wasmtime;
 
 /// The process that other tests kill ([`common::victim::kill_and_sweep`]).
 #[test]

@@ -185,7 +185,9 @@ fn chosen_us(least_us: f64) -> u32 {
 /// The times to freeze and to thaw an idle guest: the lower quartiles of a few attempts, because on
 /// a busy host some of them wait for a CPU. The least of a few rounds if freezing takes too long.
 fn latency(instance: &mut Instance) -> Result<Latency, String> {
-    let freezer = instance.freezer().ok_or("it has no control group that freezes it")?;
+    let freezer = instance
+        .freezer()
+        .ok_or("it has no control group that freezes it, or reports no work before it ends")?;
     instance.wake().map_err(|failure| failure.reason)?;
     let mut least = Latency { freeze: f64::INFINITY, thaw: f64::INFINITY };
     for _ in 0..ROUNDS {

@@ -198,7 +198,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let now = HostObservation::now(facts::allowed_cpus());
     let leftovers =
         session.leftovers.iter().map(|(run, changes)| format!("{run}: {changes} changes")).collect();
-    let platforms: Vec<_> = platforms::defaults().collect();
+    let platforms: Vec<_> = platforms::local().collect();
     let found = platforms::availabilities(&session.host, &platforms);
     let states = platforms
         .iter()

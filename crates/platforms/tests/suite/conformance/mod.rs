@@ -66,6 +66,7 @@ environments! {
     podman "podman"
     podman_mapped "podman:user=mapped,storage=overlay"
     uml "uml"
+    wasmtime "wasmtime"
     qemu "qemu:accel=tcg"
     firecracker "firecracker"
     libvirt "libvirt:accel=tcg"
