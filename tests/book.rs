@@ -493,7 +493,8 @@ mod checkers {
             ("weigh", ""),
             ("weigh run stream --on 'native;docker:net=nat'", ""),
             ("weigh run stream --on native --dry-run", ""),
-            ("weigh run stream --on native,docker:net=nat", "starts with the name of a platform"),
+            ("weigh run stream --on native,docker:net=nat", ""),
+            ("weigh run stream --on native,net=nat", "the keys of an environment follow a colon"),
             (
                 "weigh run syscall --on runc:binary=/opt/no/runc,label=new --baseline runc:binary=/opt/no/runc,label=new",
                 "",

@@ -67,6 +67,13 @@ impl EnvironmentSpec {
             help: Some(help.into()),
         };
         let (platform, rest) = text.split_once(':').map_or((text, None), |(p, r)| (p, Some(r)));
+        if let Some(name) = platform.split([',', '=']).next().filter(|name| *name != platform) {
+            return Err(fault(
+                name.len()..platform.len(),
+                "the keys of an environment follow a colon".into(),
+                "as in `docker:net=nat,storage=volume`",
+            ));
+        }
         if platform.is_empty() || !platform.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
             let span = 0..platform.len().max(usize::from(!text.is_empty()));
             return Err(fault(
@@ -78,6 +85,9 @@ impl EnvironmentSpec {
         let mut keys = BTreeMap::new();
         let mut key_spans = BTreeMap::new();
         let mut at = platform.len() + 1;
+        if rest == Some("") {
+            return Err(fault(0..text.len(), "no key follows the colon".into(), "as in `docker:net=nat`"));
+        }
         for part in rest.into_iter().flat_map(|rest| rest.split(',')) {
             let end = at + part.len();
             let Some((key, value)) = part.split_once('=') else {
@@ -189,14 +199,35 @@ impl From<EnvironmentSpec> for String {
     }
 }
 
-/// Reads the value of one `--on`: environments separated by `;`, or by commas when none of them has
-/// a key.
+/// Reads the value of one `--on`: environments separated by commas or `;`. After a comma, a key of the
+/// environment before it has a `=` and no `:` before that.
 ///
 /// # Errors
 /// As [`EnvironmentSpec::parse`], for the first environment that is wrong.
 pub fn parse_environment_list(text: &str) -> Result<Vec<EnvironmentSpec>, SpecError> {
-    let separator = if text.contains([';', ':', '=']) { ';' } else { ',' };
-    text.split(separator).map(str::trim).filter(|part| !part.is_empty()).map(EnvironmentSpec::parse).collect()
+    let mut environments = Vec::new();
+    for list in text.split(';') {
+        let mut start = 0;
+        for (comma, _) in list.match_indices(',') {
+            if begins_environment(&list[comma + 1..]) {
+                environments.push(&list[start..comma]);
+                start = comma + 1;
+            }
+        }
+        environments.push(&list[start..]);
+    }
+    environments
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(EnvironmentSpec::parse)
+        .collect()
+}
+
+/// Whether the text behind a comma begins with an environment, and not with a key.
+fn begins_environment(rest: &str) -> bool {
+    let part = rest.split(',').next().unwrap_or(rest);
+    part.split_once('=').is_none_or(|(name, _)| name.contains(':'))
 }
 
 #[cfg(test)]
@@ -213,6 +244,21 @@ mod tests {
             names("native; docker:storage=overlay,net=nat"),
             ["native", "docker:net=nat,storage=overlay"]
         );
+        assert_eq!(
+            names("native,docker:storage=overlay,net=nat,runc,lxc:rootfs=oci:debian:12,init=full,kvm"),
+            ["native", "docker:net=nat,storage=overlay", "runc", "lxc:init=full,rootfs=oci:debian:12", "kvm"]
+        );
+        assert_eq!(
+            names("ssh:host=me@[fe80::1],port=22;native,"),
+            ["ssh:host=me@[fe80::1],port=22", "native"]
+        );
+        let fault = |text| parse_environment_list(text).unwrap_err();
+        let error = fault("native,docker:net");
+        assert_eq!((error.text.as_str(), &error.text[error.span.clone()]), ("docker:net", "net"));
+        let error = fault("native,net=host");
+        assert_eq!(&error.text[error.span.clone()], ",net=host");
+        assert!(error.message.contains("follow a colon"), "{error}");
+        assert!(fault("runc,docker:").message.contains("no key"));
     }
 
     #[test]

@@ -425,8 +425,8 @@ pub struct TrialArgs {
 /// Options of everything that measures.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
-    /// Environments: `platform[:key=value,...]`, repeated or separated by `;`; `all`: every ready
-    /// platform, which is the default; with --quick the default is one of each kind
+    /// Environments: `platform[:key=value,...]`, repeated or separated by commas; `all`: every
+    /// ready platform, which is the default; with --quick the default is one of each kind
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
     /// Environment that the others are compared with, added if --on does not name it; default:

@@ -38,7 +38,7 @@ pub struct StudyArgs {
     /// Size of the workloads; `quick` also means 6 blocks unless --blocks says otherwise
     #[arg(long, default_value = "standard")]
     pub size: Size,
-    /// Environments to measure as further columns, repeated or separated by `;`
+    /// Environments to measure as further columns, repeated or separated by commas
     #[arg(long, value_name = "ENV")]
     pub on: Vec<String>,
     /// The environment to measure for a platform of the study, as in
