@@ -3,9 +3,12 @@
 use weigh_model::{HostFacts, format_bytes, number_of};
 use weigh_platforms::Capabilities;
 
-/// Memory of every guest if one of them is a VM, bytes: enough for every built-in workload, and
-/// little enough for most hosts.
+/// Memory of every guest if one of them is a VM, bytes: little enough for most hosts, and enough for
+/// every workload whose size does not follow from the last-level cache.
 const MACHINE_BYTES: u64 = 2 << 30;
+/// Last-level caches that have to fit into a VM: `stream` has three arrays of four each, and the
+/// VM's kernel and root need the rest.
+const CACHES: u64 = 14;
 /// A guest gets at most the host's memory divided by this, because the guests of all environments
 /// exist at once.
 const PART_OF_HOST: u64 = 4;
@@ -104,8 +107,9 @@ impl Placement {
             ));
             return;
         }
-        let mebibyte = 1 << 20;
-        let bytes = MACHINE_BYTES.min(host.memory_bytes / PART_OF_HOST) / mebibyte * mebibyte;
+        let (mebibyte, gibibyte) = (1 << 20, 1 << 30);
+        let caches = (CACHES * host.last_level_cache_bytes.unwrap_or(0)).next_multiple_of(gibibyte);
+        let bytes = MACHINE_BYTES.max(caches).min(host.memory_bytes / PART_OF_HOST) / mebibyte * mebibyte;
         self.memory_bytes = Some(bytes);
         self.notes.push(format!(
             "{machine} is a machine with a fixed amount of memory, so every environment gets {}; --memory says otherwise",
@@ -228,6 +232,17 @@ mod tests {
         assert_eq!(of(4 * GIB + 12345).memory_bytes, Some(GIB));
         let asked = place(&[MACHINE], &[], Some(GIB), &host(&[0], 24 * GIB));
         assert_eq!((asked.memory_bytes, asked.notes.len()), (Some(GIB), 0));
+    }
+
+    #[test]
+    fn a_machine_has_room_for_arrays_larger_than_the_caches() {
+        let of = |cache_mib: u64, bytes: u64| {
+            let host = HostFacts { last_level_cache_bytes: Some(cache_mib << 20), ..host(&[0], bytes) };
+            place(&[MACHINE], &[], None, &host).memory_bytes
+        };
+        assert_eq!(of(32, 24 * GIB), Some(2 * GIB));
+        assert_eq!(of(260, 24 * GIB), Some(4 * GIB), "three arrays of 1040 MiB");
+        assert_eq!(of(260, 8 * GIB), Some(2 * GIB), "a quarter of the host");
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exited(status) => write!(f, "exited with status {status}"),
+            Self::Signalled(9) => f.write_str("was ended by signal 9 (SIGKILL), as when memory runs out"),
             Self::Signalled(signal) => write!(f, "was ended by signal {signal}"),
         }
     }

@@ -87,7 +87,10 @@ fn a_bad_exit_is_an_error_with_the_commands_output() {
     assert_eq!(error.to_string(), "the command exited with status 2; it said: first\nno such file");
     assert_eq!(error.kind(), FailureKind::ExitStatus);
     let error = extract(&plan, &result(Ended::Signalled(9), "last words", " \n")).unwrap_err();
-    assert_eq!(error.to_string(), "the command was ended by signal 9; it said: last words");
+    assert_eq!(
+        error.to_string(),
+        "the command was ended by signal 9 (SIGKILL), as when memory runs out; it said: last words"
+    );
     assert_eq!(
         extract(&plan, &result(Ended::Exited(1), "", "")).unwrap_err().to_string(),
         "the command exited with status 1"
