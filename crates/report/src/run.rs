@@ -15,12 +15,12 @@ use crate::plots::{Names, Plots, numbers};
 use crate::quantity::{Quantity, plain_percent};
 use crate::results::{self, Group, Median};
 use crate::text::shown_name;
-use crate::troubles::{self, Advice};
+use crate::troubles::{self, Advice, FailureLine};
 use crate::{
     LogEnd, Report, answer, circumstances, differences, legend, notes, own, spread, successes, voids,
 };
 use facts::{environments, host_facts, plan_facts};
-use weigh_model::format_bytes;
+use weigh_model::{distinct, format_bytes, grouped};
 use weigh_stats::Notice;
 
 /// The sign beside the name of an environment that differs from the baseline.
@@ -248,7 +248,10 @@ fn workload(
         .id(&format!("workload-{at}"))
         .listed()
         .titled(Audience::FULL, &group.params);
-    for (at, table) in group.tables().enumerate() {
+    // Empty tables would say less than the reasons.
+    let reasons = unmeasured(report, group);
+    section.push(Audience::ALL, Block::bullets(reasons.iter().cloned()));
+    for (at, table) in group.tables().enumerate().filter(|_| reasons.is_empty()) {
         if at == group.judged.len() {
             let heading = format!("{}, also measured: descriptive, no verdicts", group.name());
             section.push(Audience::TERMINAL, Block::Heading(heading));
@@ -268,6 +271,25 @@ fn workload(
     section.push(Audience::PAGE, spread::one_unit(report, &group.workload, plots));
     section.push(Audience::PAGE, behind_plots(group, plots, first));
     section
+}
+
+/// Why a workload has no value anywhere; empty if it has one, or if an environment lacks a reason.
+fn unmeasured(report: &Report, group: &Group) -> Vec<String> {
+    let failures =
+        troubles::failures(report).into_iter().filter(|failure| failure.workload == group.workload);
+    let failures: Vec<FailureLine> = failures.collect();
+    let mut rows = group.tables().flat_map(|table| &table.rows);
+    let failed = |row: &results::Row| {
+        row.value.is_none() && failures.iter().any(|failure| failure.environment == row.environment)
+    };
+    if !rows.all(failed) {
+        return Vec::new();
+    }
+    let line = |(reason, failures): (String, Vec<FailureLine>)| {
+        let environments = distinct(failures.into_iter().map(|failure| failure.environment));
+        format!("{}: NOT MEASURED in {}: {reason}", group.name(), environments.join(", "))
+    };
+    grouped(failures, |failure| failure.reason.clone()).into_iter().map(line).collect()
 }
 
 /// The table of one metric.

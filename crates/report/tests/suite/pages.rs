@@ -44,6 +44,36 @@ fn value<'a>(table: &'a Table, row: &'a [String], heading: &str) -> &'a str {
     at.and_then(|at| row.get(at)).unwrap_or_else(|| panic!("no column {heading} in {:?}", table.head))
 }
 
+fn captions_of(report: &Report) -> Vec<String> {
+    let page = Element::parse(&report.text(Format::Html));
+    page.tables().into_iter().map(|table| table.caption).collect()
+}
+
+/// A workload that ran nowhere has its reasons and no empty tables.
+#[test]
+fn a_workload_without_values_has_its_reasons_and_no_tables() {
+    let mut report = common::quick();
+    for cell in report.analysis.cells.iter_mut().filter(|cell| cell.workload == "stream") {
+        (cell.summary, cell.overhead, cell.verdict, cell.n) = (None, None, None, 0);
+    }
+    let empty = |captions: &[String]| captions.iter().any(|caption| caption.starts_with("stream triad,"));
+    assert!(empty(&captions_of(&report)), "nothing says why the workload has no values");
+
+    let reason = "left out of this quick run";
+    report.failures =
+        ["native", "docker"].map(|name| common::failure(name, "stream", 0, true, reason)).into();
+    let captions = captions_of(&report);
+    assert!(!empty(&captions), "{captions:?}");
+    assert!(captions.iter().any(|caption| caption.starts_with("syscall fork_exec,")), "{captions:?}");
+    for format in [Format::Html, Format::Markdown] {
+        let text = report.text(format);
+        let said = format!("stream: NOT MEASURED in native, docker: {reason}");
+        assert!(text.contains(&said), "{format:?}: {text}");
+    }
+    report.failures.pop();
+    assert!(empty(&captions_of(&report)), "an environment lacks a reason");
+}
+
 #[test]
 fn every_comparison_stands_in_its_row_and_its_columns() {
     let mut compared = 0;
