@@ -112,6 +112,8 @@ mod fakes {
         let run = "run --on null --baseline null --blocks 1";
         for (rest, said) in [
             ("-- one ---", "there is no command on one side of `---`"),
+            ("-- 'sleep 0.1; sync'", "for a line of a shell write -- sh -c"),
+            ("-- one --- 'two 2'", "there is no program `two 2`"),
             ("-- one --- one", "two commands have the name `one`"),
             ("--name a -- one --- two", "2 commands have 1 names"),
             ("--param size=1 -- one", "write `{size}` where its values belong in the command"),

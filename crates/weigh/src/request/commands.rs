@@ -3,6 +3,7 @@
 use crate::cli::{CommandArgs, MeasureArgs, NEXT_COMMAND, WorkArgs};
 use crate::error::Failure;
 use std::collections::BTreeMap;
+use std::path::Path;
 use weigh_model::{EnvironmentPlan, EnvironmentSpec, Plan, WorkloadPlan, parse_environment_list};
 use weigh_workloads::{command_line, command_workload};
 
@@ -131,6 +132,16 @@ fn named(command: &[String], names: &[String]) -> Result<Vec<(String, Vec<String
     if commands.iter().any(|command| command.is_empty()) {
         return Err(Failure::input(format!("there is no command on one side of `{NEXT_COMMAND}`"))
             .hint("as in weigh run -- gzip -k file --- pigz -k file"));
+    }
+    for command in &commands {
+        // Other tools take a line of a shell in quotes.
+        if let [line] = command
+            && line.contains(char::is_whitespace)
+            && !Path::new(line).exists()
+        {
+            return Err(Failure::input(format!("there is no program `{line}`"))
+                .hint("leave out the quotes around a program and its arguments; for a line of a shell write -- sh -c '...'"));
+        }
     }
     if !names.is_empty() && names.len() != commands.len() {
         let (names, commands) = (names.len(), commands.len());
