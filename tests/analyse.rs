@@ -76,7 +76,7 @@ fn errors_in_a_file_are_located() {
         ("environment,workload,metric,unit,better,valu\nnative,w,m,s,lower,1\n", &["value", "1"][..]),
         (
             "environment,workload,metric,unit,better,value\nnative,w,m,s,lower,1\nguest,w,m,s,lower,fast\n",
-            &["line 3", "fast"],
+            &["line 3", "bad.csv:3:", "fast"],
         ),
         ("environment,workload,metric,unit,better,value\nnative,w,m,s,upwards,1\n", &["line 2", "upwards"]),
         ("environment,workload,metric,unit,better,value\nnative,w,m,s,lower\n", &["line 2"]),

@@ -1,7 +1,10 @@
 //! One error type with kind, cause chain, place and hint, and the exit code that follows from the
 //! kind.
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use miette::{
+    Diagnostic, LabeledSpan, MietteError, MietteSpanContents, NamedSource, SourceCode, SourceSpan,
+    SpanContents,
+};
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
@@ -54,6 +57,23 @@ pub struct Failure {
 struct Place {
     source: NamedSource<String>,
     span: Range<usize>,
+    /// Lines of the file before the text.
+    lines_before: usize,
+}
+
+impl SourceCode for Place {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let inner = self.source.read_span(span, before, after)?;
+        let (line, column) = (self.lines_before + inner.line(), inner.column());
+        let name = self.source.name().to_string();
+        let lines = inner.line_count();
+        Ok(Box::new(MietteSpanContents::new_named(name, inner.data(), *inner.span(), line, column, lines)))
+    }
 }
 
 /// A cause, as text, and the cause of that one.
@@ -156,10 +176,17 @@ impl Failure {
     }
 
     /// Adds a text as the place, and the span in it to underline.
-    pub fn at(mut self, name: &str, text: &str, span: Range<usize>) -> Self {
+    pub fn at(self, name: &str, text: &str, span: Range<usize>) -> Self {
+        self.at_line(name, (1, text), span)
+    }
+
+    /// Adds a text as the place, which begins at this line of a file, and the span in it to
+    /// underline.
+    fn at_line(mut self, name: &str, (line, text): (usize, &str), span: Range<usize>) -> Self {
         // An empty text cannot be underlined, and the renderer would then show nothing at all.
         let span = span.start.min(text.len())..span.end.min(text.len());
-        let place = || Box::new(Place { source: NamedSource::new(name, blanked(text)), span });
+        let source = || NamedSource::new(name, blanked(text));
+        let place = || Box::new(Place { source: source(), span, lines_before: line.saturating_sub(1) });
         self.place = (!text.is_empty()).then(place);
         self
     }
@@ -193,7 +220,7 @@ impl Diagnostic for Failure {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|place| &place.source as &dyn SourceCode)
+        self.place.as_ref().map(|place| &**place as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
@@ -236,7 +263,7 @@ impl From<weigh_store::import::ImportError> for Failure {
         let start = byte(place.column.saturating_sub(1));
         let span = start..byte(place.column.saturating_sub(1) + place.length);
         Self::input(format!("{name}, line {}, column {}: {}", place.line, place.column, error.message))
-            .at(&name, &place.text, span)
+            .at_line(&name, (place.line as usize, &place.text), span)
             .maybe_hint(error.help)
     }
 }
