@@ -117,7 +117,7 @@ fn reference(stage: &Stage) -> BTreeMap<PathBuf, String> {
         pages.insert(format!("docs/reference/{command}.md").into(), text);
         writeln!(index, "- [weigh {command}](reference/{command}.md): {summary}").unwrap();
     }
-    index += "\n[Every platform and key](reference/platforms.md) and [every workload and parameter](reference/workloads.md) are what `weigh list` says.\n";
+    index += "\n[Every platform and key](reference/platforms.md) and [every workload and parameter](reference/workloads.md) are what `weigh list --details` says.\n";
     pages.insert("docs/reference.md".into(), index);
     let lists = [
         (
@@ -128,8 +128,9 @@ fn reference(stage: &Stage) -> BTreeMap<PathBuf, String> {
         ("workloads", "Every workload and parameter", "[Workloads](../catalogue.md) says what they are for."),
     ];
     for (what, title, before) in lists {
-        let list = stage.stdout(&format!("list {what}"));
-        let text = format!("# {title}\n\nWhat `weigh list {what}` says. {before}\n\n{}", block(&list));
+        let list = stage.stdout(&format!("list {what} --details"));
+        let text =
+            format!("# {title}\n\nWhat `weigh list {what} --details` says. {before}\n\n{}", block(&list));
         pages.insert(format!("docs/reference/{what}.md").into(), text);
     }
     if !cfg!(target_arch = "x86_64") {

@@ -100,6 +100,16 @@ mod fakes {
             assert!(workloads.contains(name), "{name}:\n{workloads}");
         }
         assert!(stage.json("list workloads --json").as_array().unwrap().len() >= 9);
+        // A line for each, unless somebody asks for more.
+        assert!(!platforms.contains("key "), "{platforms}");
+        let all = stage.stdout("list platforms --details");
+        for said in ["runc ", "key seccomp=on|off", "Keys that several have"] {
+            assert!(all.contains(said), "{said}:\n{all}");
+        }
+        let one = stage.stdout("list workloads gups");
+        assert!(one.contains("param table-bytes") && !one.contains("stream"), "{one}");
+        stage.refuses("list workloads strem", &["there is no workload `strem`", "stream"]);
+        stage.refuses("list", &["platforms|workloads|studies"]);
     }
 
     #[test]

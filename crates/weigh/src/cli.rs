@@ -110,7 +110,14 @@ pub enum Command {
     /// List platforms, workloads or studies; `weigh image list` lists images
     List {
         /// What to list
+        #[arg(value_name = "platforms|workloads|studies")]
         what: ListTopic,
+        /// Those to describe, with keys, parameters and metrics, or experiments
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// Describe all of them
+        #[arg(long)]
+        details: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,

@@ -3,8 +3,9 @@
 use crate::cli::ListTopic;
 use crate::error::Failure;
 use crate::{request, ui};
+use clap::ValueEnum;
 use serde::Serialize;
-use weigh_model::harmless_lines;
+use weigh_model::{did_you_mean, harmless_lines, nearest};
 use weigh_platforms::{self as platforms, Values};
 
 #[derive(Serialize)]
@@ -26,18 +27,39 @@ struct Detail {
 /// A summary that at least this many entries share is printed once, below all of them.
 const COMMON: usize = 3;
 
-/// Prints the names that the command line takes.
+/// Prints the names that the command line takes: those that are given, or all.
 ///
 /// # Errors
-/// A manifest of the user is wrong.
-pub fn run(what: ListTopic, json: bool) -> Result<(), Failure> {
-    let entries = match what {
+/// A manifest of the user is wrong; a name is none of them.
+pub fn run(what: ListTopic, names: &[String], details: bool, json: bool) -> Result<(), Failure> {
+    let mut entries = match what {
         ListTopic::Platforms => platform_entries(),
         ListTopic::Workloads => workload_entries()?,
         ListTopic::Studies => study_entries()?,
     };
-    ui::print(&if json { ui::json(&entries) } else { text(&entries) });
+    if let Some(name) = names.iter().find(|name| !entries.iter().any(|entry| entry.name == **name)) {
+        let known = entries.iter().map(|entry| entry.name.as_str());
+        let hint = did_you_mean(nearest(name, known), || "without a name, all are listed".into());
+        let (of_what, _) = words(what);
+        let failure = Failure::input(format!("there is no {of_what} `{name}`"));
+        return Err(failure.at("name", name, 0..name.len()).hint(hint));
+    }
+    entries.retain(|entry| names.is_empty() || names.contains(&entry.name));
+    ui::print(&match (json, details || !names.is_empty()) {
+        (true, _) => ui::json(&entries),
+        (false, true) => text(&entries),
+        (false, false) => overview(what, &entries),
+    });
     Ok(())
+}
+
+/// What one entry is, and what it has.
+fn words(what: ListTopic) -> (&'static str, &'static str) {
+    match what {
+        ListTopic::Platforms => ("platform", "keys"),
+        ListTopic::Workloads => ("workload", "parameters and metrics"),
+        ListTopic::Studies => ("study", "experiments"),
+    }
 }
 
 fn platform_entries() -> Vec<Entry> {
@@ -125,8 +147,24 @@ fn study_entries() -> Result<Vec<Entry>, Failure> {
     Ok(weigh_studies::library()?.studies().iter().map(entry).collect())
 }
 
+/// A line for each entry, and where the rest is.
+fn overview(what: ListTopic, entries: &[Entry]) -> String {
+    let width = name_width(entries);
+    let lines: Vec<String> =
+        entries.iter().map(|entry| format!("{:width$}  {}", entry.name, entry.summary)).collect();
+    let (of_what, parts) = words(what);
+    let topic = what.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default();
+    let more =
+        format!("`weigh list {topic} NAME` shows the {parts} of a {of_what}, `--details` those of all");
+    harmless_lines(&format!("{}\n\n{more}", lines.join("\n")))
+}
+
+fn name_width(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0)
+}
+
 fn text(entries: &[Entry]) -> String {
-    let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let width = name_width(entries);
     let details = || entries.iter().flat_map(|entry| &entry.details);
     let is_common = |detail: &Detail| {
         detail.kind == "key" && details().filter(|other| other.summary == detail.summary).count() >= COMMON

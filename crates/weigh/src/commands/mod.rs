@@ -63,7 +63,7 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
     match command {
         Command::Study(args) => study::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
-        Command::List { what, json } => list::run(what, json),
+        Command::List { what, names, details, json } => list::run(what, &names, details, json),
         Command::Show { run, prices, output } => show::run(&run, &prices, &output),
         Command::Compare { runs, with, output } => compare::run(&runs, &with, &output),
         Command::Pool(args) => pool::run(&args),
