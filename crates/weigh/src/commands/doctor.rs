@@ -286,15 +286,20 @@ fn bullets(items: impl IntoIterator<Item = Item>) -> Block {
 }
 
 fn platforms_of(diagnosis: &Diagnosis) -> Section {
-    let item = |state: &PlatformState| {
+    let item = |(at, state): (usize, &PlatformState)| {
         let (word, tone) = if state.ready { ("ready", Tone::Same) } else { ("missing", Tone::Worse) };
+        let row = |detail: String| Item::new(format!("{word:7}  {:12}", state.name), vec![detail]).tone(tone);
+        // An ordinary user's first ten platforms need root, and a page of that would bury the rest.
+        let before = diagnosis.platforms[..at].iter();
+        let alike = before.filter(|_| !state.ready).find(|earlier| earlier.remedy == state.remedy);
+        if let Some(earlier) = alike {
+            return row(format!("{}; remedy: as for {}", state.detail, earlier.name));
+        }
         let remedy = state.remedy.iter().map(|remedy| Item::line(format!("remedy: {remedy}")));
         let command = state.command.iter().map(|command| Item::command(prompt(command, diagnosis.host.root)));
-        Item::new(format!("{word:7}  {:12}", state.name), vec![state.detail.clone()])
-            .tone(tone)
-            .with_below(remedy.chain(command))
+        row(state.detail.clone()).with_below(remedy.chain(command))
     };
-    let items = diagnosis.platforms.iter().map(item);
+    let items = diagnosis.platforms.iter().enumerate().map(item);
     Section::new("Platforms").with(Audience::ALL, Block::list(ListKind::Claims, items))
 }
 
@@ -427,6 +432,18 @@ mod tests {
 
     fn shown(now: HostObservation) -> String {
         rendered(&diagnosis(now))
+    }
+
+    #[test]
+    fn a_remedy_of_several_platforms_is_told_once() {
+        let mut diagnosis = diagnosis(look(0, 0));
+        let missing = |name, remedy: &str| PlatformState::missing(name, "y".into(), Some(remedy.into()));
+        diagnosis.platforms.push(missing("incus", "`apt-get install lxc`"));
+        diagnosis.platforms.push(missing("runc", "`apt-get install runc`"));
+        let text = rendered(&diagnosis);
+        assert_eq!(text.matches("$ apt-get install lxc").count(), 1, "{text}");
+        assert!(text.contains("y; remedy: as for lxc\n"), "{text}");
+        assert!(text.contains("$ apt-get install runc"), "{text}");
     }
 
     #[test]
