@@ -262,6 +262,9 @@ fn open_sentence(table: &Table, row: &Row) -> String {
     let things = rows::units(&row.cell);
     let more = match row.cell.blocks_to_decide {
         Some(blocks) => join(&format!("about {} {things}", rows::two_digits(blocks))),
+        None if rows::is_one_block(&row.cell) => {
+            return format!("{} {}: {}", table.workload, table.metric, rows::ONE_BLOCK);
+        }
         None => format!("no practical number of {things}"),
     };
     let seen = row.smallest.as_ref().map_or(String::new(), |smallest| {

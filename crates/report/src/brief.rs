@@ -9,7 +9,7 @@ use crate::document::{
     Align, Audience, Block, Column, Document, Entry, Fit, Form, Item, ListKind, Piece, Row, Section, Table,
 };
 use crate::results::{self, Group};
-use crate::rows::{two_digits, units};
+use crate::rows::{ONE_BLOCK, is_one_block, two_digits, units};
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
 use crate::{Report, answer, differences, notes, own, plots, voids};
@@ -183,6 +183,7 @@ fn undecided(groups: &[Group]) -> Option<String> {
     let nearest = open.iter().filter_map(|row| row.cell.blocks_to_decide).min();
     let more = match nearest {
         Some(number) => format!("about {} {things} would decide the nearest", two_digits(number)),
+        None if open.iter().all(|row| is_one_block(&row.cell)) => ONE_BLOCK.into(),
         None => format!("no practical number of {things} would decide any"),
     };
     Some(format!("{} of {} not decided; {more}", open.len(), compared.len()))

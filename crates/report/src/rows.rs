@@ -39,6 +39,14 @@ pub(crate) fn table(report: &Report, cells: &[&Cell], common: &[Flag], differenc
     }
 }
 
+/// What is said of an open comparison of one block, which has no spread.
+pub(crate) const ONE_BLOCK: &str = "one block does not tell how many would decide";
+
+/// Whether a cell has one block.
+pub(crate) fn is_one_block(cell: &Cell) -> bool {
+    cell.n == 1 && cell.runs.is_none() && !cell.flags.contains(&Flag::Unpaired)
+}
+
 /// The absolute values that a row shows.
 fn shown_values(cell: &Cell) -> Vec<f64> {
     let before = cell.runs.as_ref().and_then(|runs| runs.before.summary);
@@ -232,6 +240,7 @@ fn remarks(cell: &Cell, scale: &Scale) -> Vec<String> {
         let things = units(cell);
         remarks.push(match cell.blocks_to_decide {
             Some(blocks) => format!("about {} {things} would decide", two_digits(blocks)),
+            None if is_one_block(cell) => ONE_BLOCK.into(),
             None => format!("no practical number of {things} would decide"),
         });
     }

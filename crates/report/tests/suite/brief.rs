@@ -49,6 +49,18 @@ fn one_metric_in_three_environments_fits_a_small_screen() {
 }
 
 #[test]
+fn one_block_does_not_make_a_decision_impossible() {
+    let shapes = [shape("native", 0.0, 0.01), shape("docker", 0.004, 0.01)];
+    let comparisons: Vec<Comparison> = vec![comparison("command", time("duration", true), 0.2, 1, &shapes)];
+    let report = Report::new("command in native, docker", analysis(&comparisons));
+    for text in [brief(&report, 120), report.table(120), report.text(Format::Html)] {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("one block does not tell how many would decide"), "{text}");
+        assert!(!words.contains("no practical number"), "{text}");
+    }
+}
+
+#[test]
 fn every_brief_report_fits_every_width() {
     for (name, report) in common::all().into_iter().chain([("hostile", common::hostile())]) {
         for width in (40..=200).step_by(8) {
