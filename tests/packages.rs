@@ -10,11 +10,11 @@ const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
 /// `cargo` writes its arguments into `asked` and "builds" shell scripts.
 const DIST: &str = r#"
 set -e
-mkdir -p bin packaging target/packages
+mkdir -p bin docs packaging target/packages
 chmod g+s target/packages
 cp -r "$1/dist" "$1/debian" packaging/
 echo 'version = "9.9.9"' > Cargo.toml
-touch LICENSE README.md CHANGELOG.md target/packages/weighbridge_0.0.1_amd64.deb
+touch docs/installing.md LICENSE README.md CHANGELOG.md SECURITY.md CONTRIBUTING.md target/packages/weighbridge_0.0.1_amd64.deb
 printf '#!/bin/sh\ntouch "$2" "$3"\n' > packaging/notices
 printf '#!/bin/sh\n' > bin/readelf
 printf '#!/bin/sh\necho "$*" > linted\n[ -z "${REFUSE:-}" ]\n' > bin/lintian
@@ -128,6 +128,7 @@ fn packages_do_not_depend_on_the_file_system_below_them() {
     let Some(output) = dist(here.path(), "") else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let archive = printed(here.path(), &["tar", "-tvf"], ".tar.xz");
+    assert!(archive.contains("/docs/installing.md\n"), "README.md links to it: {archive}");
     let package = printed(here.path(), &["dpkg-deb", "--contents"], ".deb");
     for line in archive.lines().chain(package.lines()) {
         assert!(!line.split(' ').next().unwrap().contains('s'), "{line}");
