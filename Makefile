@@ -12,8 +12,7 @@ dist:
 	packaging/dist $(ARCHITECTURES)
 
 # The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), container (podman),
-# machine machine-sid arm64 arm64-quick arm64-conformance
-# (emulated).
+# machine machine-sid arm64 arm64-quick arm64-conformance (emulated).
 SYSTEMS = trixie
 test-dist:
 	packaging/test $(SYSTEMS)

@@ -12,7 +12,7 @@ mod inside;
 mod rights;
 mod step;
 
-pub(crate) use guest::{Runtime, Start};
+pub(crate) use guest::{LocalGuest, Runtime, Start};
 pub use inside::Inside;
 pub(crate) use inside::is_first;
 pub(crate) use step::shown_groups;

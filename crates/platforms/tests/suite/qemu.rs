@@ -102,6 +102,7 @@ fn number(path: &str) -> u64 {
 }
 
 /// The CPUs to which threads of a guest's processes are pinned.
+#[cfg(target_arch = "x86_64")]
 fn pinned(guest: &dyn Guest) -> Vec<u32> {
     let allowed = common::threads(guest).into_iter().map(|(_, cpus)| cpus);
     let mut cpus: Vec<u32> = allowed.filter(|cpus| cpus.len() == 1).flatten().collect();
