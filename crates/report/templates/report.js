@@ -293,7 +293,8 @@
     }
     return {
       traces: bars.map((bar, at) => ({
-        type: "bar", orientation: "h", name: bar.step, y: bar.y, x: bar.x, base: bar.base, text: bar.text, textposition: "none",
+        // By itself the library makes bars as wide as the nearest two of a trace allow, and an environment may lack a step.
+        type: "bar", orientation: "h", width: 0.8, name: bar.step, y: bar.y, x: bar.x, base: bar.base, text: bar.text, textposition: "none",
         marker: { color: colour(look, at + 1), pattern: { shape: ["", "/", "x", "."][at % 4], fillmode: "overlay", solidity: 0.25, fgcolor: look.page } },
         hovertemplate: "%{text}<extra></extra>",
       })),

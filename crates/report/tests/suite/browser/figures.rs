@@ -48,6 +48,7 @@ fn unusual_values_are_drawn_so_that_they_can_be_read() {
     latencies_close_together_have_an_axis(&browser);
     effects_without_ends_are_not_left_out(&browser);
     workloads_have_any_name(&browser);
+    steps_of_a_start_are_equally_high(&browser);
 }
 
 /// Even if all of them are positive, and differ by more than a factor of ten.
@@ -131,6 +132,18 @@ fn effects_without_ends_are_not_left_out(browser: &Browser) {
     assert_eq!(shown(small), true, "no effect is rounded to zero: {}", shown("texts"));
     let reaches = "Math.abs(x[at] - error('arrayminus')[at] - range[0]) < 1e-9 && Math.abs(x[at] + error('array')[at] - range[1]) < 1e-9";
     assert_eq!(shown(reaches), true, "from edge to edge");
+}
+
+/// Also those that an environment in between did not reach.
+fn steps_of_a_start_are_equally_high(browser: &Browser) {
+    browser.open(&write(browser, "starts", &common::starts::report()));
+    draw_all(browser);
+    let bars = "[...document.querySelectorAll('figure[data-kind=waterfall] .barlayer .point path')]";
+    let heights = browser.evaluate(&format!("return {bars}.map((bar) => bar.getBBox().height)"));
+    let heights: Vec<f64> = heights.as_array().expect("heights").iter().map(number).collect();
+    let [low, high] =
+        [heights.iter().copied().fold(f64::MAX, f64::min), heights.iter().copied().fold(0.0, f64::max)];
+    assert!(heights.len() >= 8 && high - low < 1.0, "{heights:?}");
 }
 
 /// Also one that every object of the script has.
