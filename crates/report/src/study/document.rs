@@ -250,7 +250,8 @@ fn cell(experiment: &ExperimentReport, view: &ViewReport, row: &RowReport, arm: 
         None => words::instead(row, cell, not_run).map(Entry::text).unwrap_or_default(),
     };
     let missing = missing.iter().map(|reason| format!("not measured: {reason}"));
-    let remarks = missing.chain(flags.iter().cloned()).map(|text| Piece::Remark { text, aside: false });
+    let remarks = missing.chain(flags.iter().map(|flag| flag.replace('_', " ")));
+    let remarks = remarks.map(|text| Piece::Remark { text, aside: false });
     Cell(vec![
         published.as_ref().map(|number| words::published(number, there)).unwrap_or_default(),
         words::published_overhead(cell).unwrap_or_default(),

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::document::{Entry, Piece, Tone};
 use crate::quantity::{Effect, Quantity, Scale};
+use crate::rows::two_digits;
 use weigh_model::{Better, Unit};
 use weigh_stats::{Grade, Interval};
 
@@ -69,7 +70,7 @@ impl GradeWords {
     fn needed(&self) -> Option<String> {
         match self.why {
             Why::Blocks(Some(1)) => Some("1 block".into()),
-            Why::Blocks(Some(blocks)) => Some(format!("{blocks} blocks")),
+            Why::Blocks(Some(blocks)) => Some(format!("{} blocks", two_digits(blocks))),
             Why::Blocks(None) => Some("no known number of blocks".into()),
             Why::Decided | Why::NotRun(_) => None,
         }
@@ -259,6 +260,7 @@ mod tests {
     fn the_blocks_that_would_decide_are_reported() {
         let of = |blocks| GradeWords::of_agreement(Grade::Undecided { blocks });
         assert_eq!(of(Some(40)).text(), "UNDECIDED (40 blocks)");
+        assert_eq!(of(Some(4519)).text(), "UNDECIDED (4500 blocks)");
         assert_eq!(of(None).text(), "UNDECIDED (no known number of blocks)");
         assert_eq!(of(Some(1)).sentence().unwrap(), "1 block in all would likely decide it");
         assert_eq!(of(None).sentence().unwrap(), "no known number of blocks would decide it");
