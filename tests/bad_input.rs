@@ -95,6 +95,8 @@ mod fakes {
             ("run noploop --on null,seed=1", &["follow a colon", "here"]),
             ("run noploop --on null:", &["no key", "here"]),
             ("run nooploop --on null", &["nooploop", "noploop"]),
+            ("run noploop --on null docker", &["no workload `docker`", "--on native,docker"]),
+            ("run noploop,syscall --on null", &["separate workloads by spaces"]),
             ("run stream --on null --param repetition=3", &["repetition", "repetitions"]),
             ("run stream --on null --param repetitions", &["key=value"]),
             ("run noploop --on null --cpus 9999", &["9999", "usable CPUs"]),

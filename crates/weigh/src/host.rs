@@ -304,7 +304,7 @@ impl HostView for LocalHost {
         let ready: Vec<String> = ready.map(|(platform, _)| platform.name().to_string()).collect();
         let missing = platforms.len() - ready.len();
         if missing > 0 {
-            ui::note(&format!("{}: `weigh doctor`", number_of(missing, "more platform")));
+            ui::note(&format!("{} not ready: `weigh doctor` says why", number_of(missing, "platform")));
         }
         Ok(ready)
     }

@@ -4,7 +4,7 @@ use crate::cli::{Size, TrialArgs, WorkArgs};
 use crate::error::Failure;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use weigh_model::{HostFacts, WorkloadPlan, did_you_mean, nearest, parse_duration};
+use weigh_model::{EnvironmentSpec, HostFacts, WorkloadPlan, did_you_mean, nearest, parse_duration};
 use weigh_workloads::{Library, ParamError, Workload, has_parameter, sweep};
 
 /// Loads the workload library: the built-in manifests, those of the user's directory, and these
@@ -74,7 +74,12 @@ fn names(work: &WorkArgs, library: &Library) -> Result<Vec<String>, Failure> {
 }
 
 fn unknown(name: &str, nearest: Option<&str>) -> Failure {
+    let is_platform = EnvironmentSpec::parse(name).is_ok_and(|spec| weigh_platforms::resolve(&spec).is_ok());
     let hint = match nearest {
+        _ if is_platform => {
+            format!("it is a platform; those of --on are separated by commas, as in --on native,{name}")
+        }
+        _ if name.contains(',') => "separate workloads by spaces, as in weigh run noploop syscall".into(),
         Some(nearest) => format!("did you mean `{nearest}`? `weigh list workloads` shows all"),
         None => "`weigh list workloads` shows all; a command of your own goes after `--`".into(),
     };
