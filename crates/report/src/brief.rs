@@ -14,7 +14,7 @@ use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, media
 use crate::troubles::{self, Advice, FailureLine};
 use crate::{Report, answer, differences, notes, own, plots, voids};
 use weigh_model::{distinct, grouped, number_of};
-use weigh_stats::Verdict;
+use weigh_stats::{Cell, LEVEL_DIFFERENCE, Verdict};
 
 /// The number of warnings that have a line before the rest is counted.
 const WARNINGS: usize = 3;
@@ -120,6 +120,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
     };
     let warnings = warnings.into_iter().take(WARNINGS).map(|text| ("warning", text));
     let open = undecided(groups).map(|text| ("open", text));
+    let chance = by_chance(report, groups).map(|text| ("chance", text));
     let shared = shared_remarks(groups).join("; ");
     let shared = (!shared.is_empty()).then(|| format!("every row is {shared}"));
     let unequal = differs(report).map(|text| ("unlike", text));
@@ -127,6 +128,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
     let told = rates
         .into_iter()
         .chain(open)
+        .chain(chance)
         .chain(unequal)
         .chain(shared.map(|text| ("all", text)))
         .chain(voids::void_counts(report).map(|text| ("void", text)))
@@ -135,7 +137,7 @@ fn lines(report: &Report, groups: &[Group]) -> Section {
     let more = ("more", format!("{further}every metric, CPU time and difference: `--details`"));
     // The reason for a failure is shown whole: a reader may have nothing else to go by.
     let item = |(word, text): (&str, String)| match word {
-        "failed" | "missing" | "rates" => Item::new(word, vec![text]),
+        "failed" | "missing" | "rates" | "chance" => Item::new(word, vec![text]),
         _ => Item::new(word, vec![text]).in_one_line(),
     };
     let items = told.chain([more]).map(item);
@@ -187,6 +189,24 @@ fn undecided(groups: &[Group]) -> Option<String> {
         None => format!("no practical number of {things} would decide any"),
     };
     Some(format!("{} of {} not decided; {more}", open.len(), compared.len()))
+}
+
+/// Why an interval that excludes zero is beside INCONCLUSIVE, where the number of comparisons is the
+/// reason.
+fn by_chance(report: &Report, groups: &[Group]) -> Option<String> {
+    let mut rows = groups.iter().flat_map(|group| &group.judged).flat_map(|table| &table.rows);
+    let excludes_zero =
+        |cell: &Cell| cell.overhead.is_some_and(|interval| interval.low > 0.0 || interval.high < 0.0);
+    let is_adjusted = |row: &results::Row| {
+        let cell = &row.cell;
+        cell.verdict == Some(Verdict::Inconclusive)
+            && excludes_zero(cell)
+            && cell.p_diff_holm.is_some_and(|p| p >= LEVEL_DIFFERENCE)
+    };
+    let comparisons = number_of(report.analysis.comparisons, "comparison");
+    rows.any(is_adjusted).then(|| {
+        format!("of {comparisons}, some intervals exclude 0 by chance: INCONCLUSIVE allows for that (Holm)")
+    })
 }
 
 /// Says that environments differ from the baseline as they are meant to, if any do.

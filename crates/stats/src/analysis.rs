@@ -17,7 +17,7 @@ use weigh_model::{Effort, GateLimits, Looks, MetricSpec, Observation, Plan, Work
 pub const EQUIVALENT_FEWEST_BLOCKS: u32 = 30;
 
 /// Level of a difference, after Holm.
-pub(crate) const LEVEL_DIFFERENCE: f64 = 0.05;
+pub const LEVEL_DIFFERENCE: f64 = 0.05;
 
 /// Level of equivalence, after Holm: the 95 % interval lies within the margin.
 pub(crate) const LEVEL_EQUIVALENCE: f64 = 0.025;

@@ -90,8 +90,8 @@ mod worst;
 
 pub use analyse::analyse;
 pub use analysis::{
-    Analysis, Cell, CellFlag, ComparedSides, EQUIVALENT_FEWEST_BLOCKS, Flag, Options, Pairing, RunSide,
-    Summary, Verdict,
+    Analysis, Cell, CellFlag, ComparedSides, EQUIVALENT_FEWEST_BLOCKS, Flag, LEVEL_DIFFERENCE, Options,
+    Pairing, RunSide, Summary, Verdict,
 };
 pub use calibration::{Band, binomial_band, mean_within, poisson_binomial_band, power, rejection_by_chance};
 pub use circumstances::loader::LOADER_BOUND_SHARE;

@@ -48,6 +48,16 @@ fn one_metric_in_three_environments_fits_a_small_screen() {
     assert!(all.lines().count() > 24, "the details are worth an option");
 }
 
+/// An interval of its own beside a verdict that allows for all comparisons.
+#[test]
+fn an_interval_that_excludes_zero_by_chance_is_explained() {
+    let line = "chance   of 21 comparisons, some intervals exclude 0 by chance";
+    assert!(brief(&common::standard(), 100).contains(line));
+    let mut decided = common::standard();
+    decided.analysis.cells.retain(|cell| !cell.workload.starts_with("memory-latency"));
+    assert!(!brief(&decided, 100).contains("by chance"));
+}
+
 #[test]
 fn one_block_does_not_make_a_decision_impossible() {
     let shapes = [shape("native", 0.0, 0.01), shape("docker", 0.004, 0.01)];
