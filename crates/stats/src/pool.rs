@@ -16,7 +16,6 @@ use crate::interval::Interval;
 use crate::random_effects::RandomEffects;
 pub use price::{WorkCost, work_costs};
 pub use scope::Scope;
-use scope::parts;
 use std::collections::BTreeMap;
 use weigh_model::{Comparison, MetricSpec, WorkloadKey};
 
@@ -176,7 +175,7 @@ pub struct PooledCell {
     /// How the machines differ; none below two.
     pub spread: Option<MachineSpread>,
     /// The interval that holds the effect on another machine of this kind in 95 % of cases; none
-    /// below three machines, which leave no degrees of freedom for it, and none for shared blocks.
+    /// below three machines, because two hardly bound how machines differ, and none for shared blocks.
     pub prediction: Option<Interval>,
     /// The verdict about machines of this kind on average; none for descriptive metrics, for one
     /// machine, and if a failure could change it.
@@ -251,19 +250,20 @@ pub struct GroupDifference {
 
 /// Pools runs by machine, each group on its own.
 ///
-/// The mean log ratio of a machine is one observation. Several runs of a machine are combined first,
-/// with the run as the unit, by the same model that then combines machines: the effects differ from
-/// unit to unit, and each is known with an error.
+/// The mean log ratio of a machine is one observation, and every machine counts the same. Several
+/// runs of a machine are combined first, with the run as the unit, by the same model that then
+/// combines machines: the effects differ from unit to unit, and each is known with an error.
 ///
 /// ```text
-/// mean = sum(w y) / sum(w),  w = 1 / (v + tau^2)       y, v: log ratio of a machine and its variance
-/// interval   = mean -+ t(.975, k-1) / sqrt(sum(w))                                   k >= 2 machines
-/// prediction = mean -+ t(.975, k-2) sqrt(tau^2 + 1 / sum(w))                                  k >= 3
+/// mean = sum(y) / k                                    y, v: log ratio of a machine and its variance
+/// e    = max(s / sqrt(k), 1 / sqrt(sum(1 / v)))                                s: sd of the k values
+/// interval   = mean -+ t(.975, k-1) e                                                k >= 2 machines
+/// prediction = mean -+ h                                                                      k >= 3
 /// ```
 ///
-/// tau^2 is that of Paule and Mandel, and the interval that of Hartung and Knapp, never narrower than
-/// without differences between machines. Verdicts follow from the intervals as within a run, adjusted
-/// by Holm over all groups. A single machine says nothing about others, so it has no verdict.
+/// h is the half width that holds the effect of another machine in 95 % of cases, averaged over the
+/// taus that the Q profile allows. Verdicts follow from the intervals as within a run, adjusted by
+/// Holm over all groups. A single machine says nothing about others, so it has no verdict.
 ///
 /// Margin and baseline are those of the first run. Without a run the result is empty.
 pub fn pool(runs: &[PoolRun]) -> Pooled {
@@ -380,11 +380,7 @@ fn pooled_cell(scope: Scope, group: usize, kind: &RunCell, machines: &[Machine<'
     let own: Vec<Estimate> = known.iter().map(|one| one.estimate).collect();
     let effects = RandomEffects::of(&own);
     let estimate = scope.combined(&own);
-    let weights = match scope {
-        Scope::LikeThese => effects.as_ref().map(|effects| effects.weights.clone()).unwrap_or_default(),
-        Scope::TheseAlone => parts(&own).collect(),
-    };
-    known.iter_mut().zip(weights).for_each(|(one, weight)| one.effect.weight = weight);
+    known.iter_mut().zip(scope.weights(&own)).for_each(|(one, weight)| one.effect.weight = weight);
     let verdict_estimates =
         if is_absent_alone { verdict_estimates(scope, &known, estimate) } else { Vec::new() };
     let medians = known.iter().filter_map(|one| one.effect.medians.1);

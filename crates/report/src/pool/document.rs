@@ -89,8 +89,8 @@ fn labels(report: &PooledReport) -> Section {
     }
     let two = of_size(2);
     if like_these && !two.is_empty() {
-        let what = "the average has an interval, and a wide one; none can be given for another machine, because its t \
-                    distribution has k - 2 degrees of freedom, here 0";
+        let what = "the average has an interval, and a wide one; none is given for another machine, because two \
+                    hardly show how much machines differ";
         add("TWO MACHINES", format!("{}{what}", which(&two)));
     }
     if !report.unequal.is_empty() {
@@ -478,7 +478,7 @@ fn reading(report: &PooledReport) -> Section {
     let of_scope = match pooled.scope {
         Scope::LikeThese => [
         "The machine is the unit: its mean log ratio to its own baseline is one observation, and the interval of the \
-         average rests on how machines differ (random effects: Paule and Mandel; Hartung and Knapp). It is about \
+         average rests on how machines differ (Student's t, every machine counts the same). It is about \
          machines like these, not about these alone."
             .to_string(),
         "median: least and largest of the machines' medians. n: blocks of the machine that has the fewest.".into(),

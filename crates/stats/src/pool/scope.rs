@@ -22,6 +22,14 @@ impl Scope {
         }
     }
 
+    /// The weight of each estimate in the combined one; the weights add up to 1.
+    pub(super) fn weights(self, of: &[Estimate]) -> Vec<f64> {
+        match self {
+            Self::LikeThese => vec![1.0 / of.len() as f64; of.len()],
+            Self::TheseAlone => parts(of).collect(),
+        }
+    }
+
     /// The number of blocks to report for several estimates.
     pub(super) fn blocks(self, of: impl Iterator<Item = u32>) -> u32 {
         match self {
@@ -32,7 +40,7 @@ impl Scope {
 }
 
 /// The share of each stratum in all blocks.
-pub(super) fn parts(strata: &[Estimate]) -> impl Iterator<Item = f64> {
+fn parts(strata: &[Estimate]) -> impl Iterator<Item = f64> {
     let all: f64 = strata.iter().map(|one| f64::from(one.n)).sum();
     strata.iter().map(move |one| f64::from(one.n) / all)
 }

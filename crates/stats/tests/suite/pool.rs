@@ -56,8 +56,9 @@ fn cell(pooled: &Pooled) -> &PooledCell {
 
 /// metafor publishes for these trials: Q = 152.2330 and tau^2 = .3181 by the empirical Bayes
 /// estimator, which is that of Paule and Mandel (Viechtbauer, J. Stat. Softw. 36, 2010), and
-/// [.1197, 1.1115] by the Q profile. The rest was computed from the formulas in Python, by
-/// bisection and with a t distribution by continued fractions, independently of this code.
+/// [.1197, 1.1115] by the Q profile. The mean and its interval are those of Student for the 13
+/// values. The interval of another machine was computed with scipy, from 4,000 quantiles of the
+/// chi-squared distribution with a tau^2 for each.
 #[test]
 fn published_trials_give_the_published_numbers() {
     let trial = |[a, b, c, d]: &[f64; 4]| {
@@ -76,19 +77,20 @@ fn published_trials_give_the_published_numbers() {
     close(overhead.low.ln_1p(), BCG_INTERVAL[0]);
     close(overhead.high.ln_1p(), BCG_INTERVAL[1]);
     let prediction = cell.prediction.expect("there are 13 machines");
-    close(prediction.low.ln_1p(), BCG_PREDICTION[0]);
-    close(prediction.high.ln_1p(), BCG_PREDICTION[1]);
+    let half = (prediction.high.ln_1p() - prediction.low.ln_1p()) / 2.0;
+    assert!((half / BCG_PREDICTION_HALF - 1.0).abs() < 1e-4, "{half}");
+    close(prediction.estimate.ln_1p(), BCG_MEAN);
     close(found.i_squared, 1.0 - 12.0 / found.q);
     assert!((cell.machines.iter().map(|machine| machine.weight).sum::<f64>() - 1.0).abs() < 1e-12);
     assert_eq!(cell.degrees_of_freedom, Some(12.0));
 }
 
-const BCG_MEAN: f64 = -0.7149681535;
-const BCG_INTERVAL: [f64; 2] = [-1.1090983812, -0.3208379258];
-const BCG_PREDICTION: [f64; 2] = [-2.0185580542, 0.5886217472];
+const BCG_MEAN: f64 = -0.7406503812;
+const BCG_INTERVAL: [f64; 2] = [-1.1599125622, -0.3213882003];
+const BCG_PREDICTION_HALF: f64 = 1.3548845;
 
-/// Machines that are more alike than their blocks explain have the fixed-effect mean with its own
-/// error, but still the t distribution.
+/// Machines that are more alike than their blocks explain have the smallest error that an average of
+/// them can have, but still the t distribution.
 #[test]
 fn the_interval_is_never_narrower_than_without_differences() {
     let pooled = machines(&[(0.050, 0.010), (0.051, 0.010), (0.049, 0.005), (0.050, 0.020)]);
@@ -99,9 +101,25 @@ fn the_interval_is_never_narrower_than_without_differences() {
     let overhead = cell.overhead.unwrap();
     // t(.975, 3) = 3.182446.
     close((overhead.high.ln_1p() - overhead.low.ln_1p()) / 2.0, 3.182446 / total.sqrt());
-    // t(.975, 2) = 4.302653, and no variance between machines.
-    let prediction = cell.prediction.unwrap();
-    close((prediction.high.ln_1p() - prediction.low.ln_1p()) / 2.0, 4.302653 / total.sqrt());
+    // Another machine is known no better than the average.
+    assert_eq!(cell.prediction.map(|of| of.log_half_width()), Some(overhead.log_half_width()));
+}
+
+/// A quiet machine counts as much as the others. Weights would give it 96 % and an interval of its
+/// own error. By hand: the mean of .05, .058, .046, .062, .041 is .0514, s / sqrt(5) = .00384187,
+/// and t(.975, 4) = 2.776445. The interval of another machine was computed as for the published
+/// trials.
+#[test]
+fn a_quiet_machine_counts_as_much_as_others() {
+    let pooled = machines(&[(0.050, 0.001), (0.058, 0.010), (0.046, 0.010), (0.062, 0.010), (0.041, 0.010)]);
+    let cell = cell(&pooled);
+    assert_eq!(cell.spread.map(|spread| spread.tau.estimate), Some(0.0), "the quiet one hides what differs");
+    let overhead = cell.overhead.unwrap();
+    close(overhead.estimate.ln_1p(), 0.0514);
+    close(overhead.log_half_width(), 0.0106667538);
+    let half = cell.prediction.unwrap().log_half_width();
+    assert!((half / 0.0199131 - 1.0).abs() < 1e-3, "{half}");
+    assert!(cell.machines.iter().all(|machine| machine.weight == 0.2), "{cell:?}");
 }
 
 /// If errors are negligible beside the differences, the interval is that of Student for the means.
@@ -112,6 +130,8 @@ fn exact_machines_give_a_t_interval_of_their_means() {
     close(overhead.estimate.ln_1p(), 0.05);
     // s = .01, t(.975, 2) = 4.302653.
     close((overhead.high.ln_1p() - overhead.low.ln_1p()) / 2.0, 4.302653 * 0.01 / 3.0_f64.sqrt());
+    let another = cell.prediction.unwrap().log_half_width();
+    assert!((another / (4.302653 * 0.01 * (4.0_f64 / 3.0).sqrt()) - 1.0).abs() < 1e-3, "{another}");
     assert!((cell.spread.unwrap().tau.estimate - 0.01).abs() < 1e-6);
 }
 
