@@ -175,6 +175,9 @@ fn document(report: &HistoryReport) -> Document {
     document.add(changes(report));
     let notices = report.notices.iter().map(ToString::to_string);
     document.add(Section::plain().with(Audience::ALL, Block::bullets(notices)));
+    if !report.series.is_empty() {
+        document.add(Section::plain().with(Audience::ALL, Block::prose(NOTE)));
+    }
     for (_, series) in grouped(&report.series, |series| (series.key.clone(), series.metric.name.clone())) {
         let chart = chart(report, &series);
         let subject = shown_name(&series[0].subject());
@@ -230,7 +233,7 @@ fn table(report: &HistoryReport, subject: String, series: &[&HistorySeries]) -> 
         OwnRow { name: Entry::name(&series.environment), entries, remark }
     };
     let rows = series.iter().map(row).collect();
-    own::table(subject, NOTE.replace(" %", "\u{a0}%"), "environment", &columns, rows)
+    own::table(subject, String::new(), "environment", &columns, rows)
 }
 
 fn chart(report: &HistoryReport, series: &[&HistorySeries]) -> Chart {
@@ -401,6 +404,18 @@ mod tests {
         report.series[0].shifts.clear();
         assert!(rendered(&report, Format::Table).contains("No change was found."));
         assert!(report.worse_by(0.0).is_empty());
+    }
+
+    #[test]
+    fn what_all_tables_share_is_said_once() {
+        let mut report = report(["m"; 6]);
+        let other = HistorySeries { metric: MetricSpec::time("other"), ..report.series[0].clone() };
+        report.series.push(other);
+        for format in [Format::Table, Format::Html, Format::Markdown] {
+            let text = rendered(&report, format);
+            assert_eq!(text.matches("now: mean effect").count(), 1, "{text}");
+            assert!(text.contains("other"), "{text}");
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) fn ending(reason: FinishReason, blocks: u32) -> Option<String> {
     match reason {
         FinishReason::Blocks | FinishReason::Precision | FinishReason::Decided | FinishReason::Lasted => None,
         FinishReason::MaximumBlocks => Some(format!(
-            "stopped after {blocks} blocks, the most a run takes: some interval is wider than asked for (give --blocks for more)"
+            "stopped after {blocks} blocks, the most that this run takes: some interval is wider, or some comparison less clear, than asked for (give --blocks for more)"
         )),
         FinishReason::Budget => {
             Some(format!("stopped after {blocks} blocks: the budget is used up; intervals are wider for it"))
