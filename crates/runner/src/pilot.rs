@@ -36,6 +36,10 @@ struct Found {
     unequal: Vec<UnequalEnvironment>,
     /// The observations that decide about slices.
     slices: slices::SliceObservations,
+    /// Workloads that are tried in the baseline alone, with the reason.
+    hopeless: BTreeMap<usize, String>,
+    /// Those of them that are left out for their time, for a warning.
+    slow: Vec<String>,
 }
 
 /// One run of a workload.
@@ -65,6 +69,9 @@ impl Runner<'_> {
         for environment in self.baseline_first() {
             if self.pilot_environment(environment, &mut found)? == Ended::Interrupted {
                 return Ok(Ended::Interrupted);
+            }
+            if self.fits_budget && environment == self.parity.baseline() {
+                self.find_hopeless(environment, &mut found);
             }
         }
         self.pool.piloting = false;
@@ -96,8 +103,12 @@ impl Runner<'_> {
             if self.interrupted() {
                 return Ok(Ended::Interrupted);
             }
-            if takes_part && self.journal.history().active(0, environment, workload) {
-                self.pilot_cell(environment, workload, found)?;
+            if !takes_part || !self.journal.history().active(0, environment, workload) {
+                continue;
+            }
+            match found.hopeless.get(&workload).cloned() {
+                Some(reason) => found.exclusions.push(self.not_tried(environment, workload, reason)),
+                None => self.pilot_cell(environment, workload, found)?,
             }
         }
         if let State::Running(instance) = &mut self.pool.entries[environment].state {
@@ -113,6 +124,41 @@ impl Runner<'_> {
             found.costs[environment].launch_s = spent / launches as f64;
         }
         Ok(Ended::Done)
+    }
+
+    /// Finds the workloads that a run with a budget need not try beyond the baseline.
+    fn find_hopeless(&self, baseline: usize, found: &mut Found) {
+        let Some(left_s) = self.clock.budget_left_s() else { return };
+        let name = &self.plan.environments[baseline].name;
+        let blocks = self.plan.effort.fewest_blocks();
+        let costs = found.costs[baseline].workloads.clone();
+        for workload in fit::hopeless(&costs, self.plan.environments.len(), (blocks, left_s)) {
+            let reason = match costs[workload] {
+                None => format!("not tried, because {name} cannot run it"),
+                Some(took_s) => {
+                    let reason = format!(
+                        "left out of this quick run: it takes {took_s:.1} s in {name}, and there were {left_s:.0} s for all blocks"
+                    );
+                    found.costs[baseline].workloads[workload] = None;
+                    found.block_s -= took_s;
+                    found
+                        .slow
+                        .push(format!("{} ({took_s:.1} s in {name})", self.plan.workloads[workload].id));
+                    found.exclusions.push(self.not_tried(baseline, workload, reason.clone()));
+                    reason
+                }
+            };
+            found.hopeless.insert(workload, reason);
+        }
+    }
+
+    fn not_tried(&self, environment: usize, workload: usize, reason: String) -> Exclusion {
+        Exclusion {
+            environment: self.plan.environments[environment].name.clone(),
+            workload: self.plan.workloads[workload].id.clone(),
+            from_block: 0,
+            failure: TrialFailure { kind: FailureKind::LeftOut, reason, log: None },
+        }
     }
 
     /// Launches an environment to compare it with the baseline. Returns `false` if its workloads
@@ -203,7 +249,7 @@ impl Runner<'_> {
             return Ok(());
         };
         let blocks = self.plan.effort.fewest_blocks();
-        let mut told = Vec::new();
+        let mut told = std::mem::take(&mut found.slow);
         for what in fit::left_out(&found.costs, baseline, (blocks, left_s)) {
             let (name, took_s) = match what {
                 LeftOut::Environment(at) => {
@@ -245,12 +291,7 @@ impl Runner<'_> {
             "left out of this quick run: a block of it takes {took_s:.1} s, and there were {left_s:.0} s for all blocks"
         );
         for (environment, workload) in cells {
-            self.journal.exclude(Exclusion {
-                environment: self.plan.environments[*environment].name.clone(),
-                workload: self.plan.workloads[*workload].id.clone(),
-                from_block: 0,
-                failure: TrialFailure { kind: FailureKind::LeftOut, reason: reason.clone(), log: None },
-            })?;
+            self.journal.exclude(self.not_tried(*environment, *workload, reason.clone()))?;
         }
         Ok(())
     }

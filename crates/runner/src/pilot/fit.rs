@@ -23,6 +23,19 @@ pub(super) enum LeftOut {
     Workload(usize),
 }
 
+/// The workloads that need not be tried beyond the baseline, where they took these times: it cannot
+/// run them, or they would not fit if all environments were as fast, while another workload does.
+pub(super) fn hopeless(
+    baseline: &[Option<f64>],
+    environments: usize,
+    (blocks, left_s): (u32, f64),
+) -> Vec<usize> {
+    let fits = |took_s: f64| took_s * f64::from(blocks) * environments as f64 * RESERVE <= left_s;
+    let any_fits = baseline.iter().flatten().any(|took_s| fits(*took_s));
+    let is_hopeless = |took_s: Option<f64>| took_s.is_none_or(|took_s| any_fits && !fits(took_s));
+    (0..baseline.len()).filter(|at| is_hopeless(baseline[*at])).collect()
+}
+
 /// What must be left out so that this many blocks fit into this many seconds, in the order of the
 /// decisions. The baseline stays, and so do one other environment and one workload.
 pub(super) fn left_out(costs: &[Cost], baseline: usize, (blocks, left_s): (u32, f64)) -> Vec<LeftOut> {
@@ -78,6 +91,15 @@ mod tests {
     fn costs(table: &[&[f64]]) -> Vec<Cost> {
         let cost = |row: &&[f64]| Cost { launch_s: 0.1, workloads: row.iter().map(|s| Some(*s)).collect() };
         table.iter().map(cost).collect()
+    }
+
+    #[test]
+    fn what_the_baseline_rules_out_is_hopeless_everywhere() {
+        // Six blocks of 2 s in four environments take 48 s, and some more.
+        let costs = [Some(0.1), None, Some(2.0), Some(1.0)];
+        assert_eq!(hopeless(&costs, 4, (6, 50.0)), [1, 2]);
+        assert_eq!(hopeless(&costs, 4, (6, 60.0)), [1]);
+        assert_eq!(hopeless(&[Some(9.0), Some(8.0)], 4, (6, 50.0)), [0; 0], "one has to stay");
     }
 
     #[test]

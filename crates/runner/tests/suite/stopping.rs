@@ -379,6 +379,26 @@ fn cells_beyond_the_budget_are_left_out_where_the_run_may() {
     assert!(exclusions(&store).is_empty());
 }
 
+/// What the baseline cannot run cannot be compared, and a quick run has no time to try it elsewhere.
+#[test]
+fn what_the_baseline_rules_out_is_not_tried_elsewhere() {
+    let environments = ["null:fault=exit,every=1,at=0", "null:label=b", "null:label=c"];
+    let mut plan = plan(&environments, &["u", "v"], Effort::Quick { blocks: 6 });
+    plan.budget_s = Some(60.0);
+    plan.fit_budget = true;
+    let bench = Bench::new();
+    let (_, store) = bench.run(&plan);
+    let reasons: Vec<String> = exclusions(&store)
+        .iter()
+        .filter(|exclusion| exclusion.environment != environments[0])
+        .map(|exclusion| exclusion.failure.reason.clone())
+        .collect();
+    assert!(
+        reasons.len() == 4 && reasons.iter().all(|reason| reason.starts_with("not tried, because ")),
+        "{reasons:?}"
+    );
+}
+
 /// 30 blocks of .3 s exceed the budget of 6 s.
 #[test]
 fn a_quick_run_that_fits_its_budget_uses_it() {
