@@ -263,7 +263,7 @@ impl From<weigh_store::import::ImportError> for Failure {
         let start = byte(place.column.saturating_sub(1));
         let span = start..byte(place.column.saturating_sub(1) + place.length);
         Self::input(format!("{name}, line {}, column {}: {}", place.line, place.column, error.message))
-            .at_line(&name, (place.line as usize, &place.text), span)
+            .at_line(&name, (place.line as usize, place.text.as_str()), span)
             .maybe_hint(error.help)
     }
 }
