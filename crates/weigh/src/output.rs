@@ -74,7 +74,7 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
 /// Writes a text to a file, or prints it if there is no file.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_or_print(file: Option<&Path>, text: &str) -> Result<(), Failure> {
     match file {
         Some(file) => write(file, text),
