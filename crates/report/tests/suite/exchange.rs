@@ -156,21 +156,23 @@ fn names_do_not_break_out() {
 /// Bencher's adapter of this format refuses the whole file for one name that is too long.
 #[test]
 fn names_that_bencher_takes_are_written_and_longer_ones_refused() {
-    let renamed = |workload: usize, metric: usize| {
+    let renamed = |letter: &str, metric: usize| {
         let mut report = crate::common::standard();
         for cell in &mut report.analysis.cells {
-            cell.environment = "e".into();
-            (cell.workload, cell.metric.name) = ("w".repeat(workload), "m".repeat(metric));
+            let name = letter.repeat(300);
+            (cell.environment, cell.workload, cell.metric.name) = (name.clone(), name, "m".repeat(metric));
         }
         written(&report, Format::Bencher)
     };
-    // Names end in " in e" and in " overhead (%)".
-    let json: Value = serde_json::from_str(&renamed(1019, 51).unwrap()).unwrap();
-    let (benchmark, measures) = json.as_object().unwrap().iter().next().unwrap();
-    let longest = measures.as_object().unwrap().keys().map(String::len).max();
-    assert_eq!((benchmark.len(), longest), (1024, Some(64)));
-    for (workload, metric, words) in [(1020, 1, "1024 bytes"), (1, 52, "64 bytes, and this one has 65: m")] {
-        let error = renamed(workload, metric).unwrap_err();
+    // The longest name of a measure ends in " overhead (%)".
+    let json: Value = serde_json::from_str(&renamed("w", 51).unwrap()).unwrap();
+    let (_, measures) = json.as_object().unwrap().iter().next().unwrap();
+    assert_eq!(measures.as_object().unwrap().keys().map(String::len).max(), Some(64));
+    // Names of a workload and an environment are cut by characters, here of four bytes.
+    for (letter, metric, words) in
+        [("\u{1d464}", 1, "1024 bytes"), ("w", 52, "64 bytes, and this one has 65: m")]
+    {
+        let error = renamed(letter, metric).unwrap_err();
         assert!(matches!(error, ReportError::LongName { .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }

@@ -1,6 +1,7 @@
 //! Running guests: clocks, identity, freezing, roots.
 
 use super::bench::{Bench, Check, MINUTE, command, output, refusal, run, shell};
+use crate::common::patience;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Freezer;
@@ -56,7 +57,7 @@ fn frozen_guests_stand_still(bench: &Bench, guest: &mut dyn Guest) {
         };
         // An emulated machine, whether it is the guest or the host, takes half a second for one beat.
         let slow = Duration::from_secs(4);
-        let quick = weigh_host::deadlines::scaled(Duration::from_millis(500)).min(slow);
+        let quick = patience(Duration::from_millis(500)).min(slow);
         let moving = if bench.capabilities.shares_kernel { quick } else { slow };
         let started = Instant::now();
         let id = guest.session().start(&beat).unwrap();

@@ -68,13 +68,15 @@ pub fn busy(bench: &Bench) {
     let mut guest = bench.guest();
     if bench.executes() {
         guest.session().start(&shell("setsid sleep 300 & while :; do :; done")).unwrap();
-        std::thread::sleep(Duration::from_millis(200));
         if bench.capabilities.shares_kernel {
             let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let ours = |pid: &u32| String::from_utf8_lossy(&line(pid)).contains("sleep");
-            let processes = guest.processes();
             // The shell, whose script contains the word, and its child.
-            assert!(processes.iter().filter(|pid| ours(pid)).count() >= 2, "{processes:?}");
+            let until = Instant::now() + patience(Duration::from_secs(5));
+            while guest.processes().iter().filter(|pid| ours(pid)).count() < 2 {
+                assert!(Instant::now() < until, "{:?}", guest.processes());
+                std::thread::sleep(Duration::from_millis(20));
+            }
         }
     }
     stop(guest);
