@@ -232,7 +232,7 @@ pub fn shell(script: &str) -> Command {
 }
 
 pub fn run(guest: &mut dyn Guest, command: &Command) -> CompletedCommand {
-    guest.session().run(command, RunOptions::within(MINUTE)).unwrap()
+    guest.session().run(command, RunOptions::within(common::patience(MINUTE))).unwrap()
 }
 
 /// Returns what a shell script prints.

@@ -1,6 +1,7 @@
 //! Commands and files.
 
 use super::bench::{Bench, Check, MINUTE, command, output, refusal, run, shell};
+use crate::common::patience;
 use weigh_platforms::{ExecRequest, Guest, PlatformError, RunOptions};
 use weigh_protocol::{Command, Status};
 
@@ -98,7 +99,7 @@ fn input(bench: &Bench, guest: &mut dyn Guest) {
         return;
     }
     let input: Vec<u8> = (0..4_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let options = RunOptions { deadline: MINUTE, input: Some(&input) };
+    let options = RunOptions { deadline: patience(MINUTE), input: Some(&input) };
     let cat = Command { output_limit_bytes: 8 << 20, ..command(&["cat"]) };
     let completed = guest.session().run(&cat, options).unwrap();
     assert!(completed.output == input, "{} bytes came back", completed.output.len());
