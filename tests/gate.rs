@@ -86,8 +86,16 @@ mod fakes {
             assert!(stage.read(&format!("c{at}.md")).contains("Gate: not judged"), "{}", said.stdout);
             assert!(stage.here().join(format!("r{at}/samples.jsonl")).exists(), "nothing is lost");
         }
+        for run in ["r0", "r2"] {
+            assert_eq!(trials(&stage.here().join(run)).len(), 0, "the old build alone decides nothing");
+            for command in ["show", "resume"] {
+                stage.run(&format!("{command} {run}")).ends_saying(4, &["the gate cannot judge work"]);
+            }
+        }
         // The old build must work as well.
-        stage.run(&format!("gate null:launch=fail null:sd=0.01 {REST}")).ends_with(4);
+        let said = stage.run(&format!("gate null:launch=fail null:sd=0.01 --out old {REST}"));
+        said.ends_saying(4, &["the gate cannot judge work", "nothing was measured (null:launch=fail: "]);
+        assert_eq!(trials(&stage.here().join("old")).len(), 0);
         stage.host_is_as_before();
     }
 

@@ -72,8 +72,13 @@ impl Judgement {
         let mut judgement = Self::default();
         let failures = troubles::failures(report);
         let reason = |cell: &Cell| {
-            let of = |f: &&FailureLine| f.workload == cell.workload && f.environment == cell.environment;
-            failures.iter().find(of).map(|f| format!(" ({})", f.reason)).unwrap_or_default()
+            let of = |environment: &String| {
+                failures.iter().find(|f| f.workload == cell.workload && f.environment == *environment)
+            };
+            let own = of(&cell.environment).map(|f| format!(" ({})", f.reason));
+            let of_baseline =
+                || of(&report.analysis.baseline).map(|f| format!(" ({}: {})", f.environment, f.reason));
+            own.or_else(of_baseline).unwrap_or_default()
         };
         for GatedCell { cell, outcome, .. } in outcomes {
             let name = format!("{} {} in {}", cell.workload, cell.metric.name, cell.environment);

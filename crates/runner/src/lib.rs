@@ -18,7 +18,8 @@
 //! # Consequences of failures and limits
 //! - **A failed pilot cell** is never measured: it has a record [`weigh_model::Exclusion`] from
 //!   block 0, and no trials. Its environment and its workload go on without it, even if it is the
-//!   baseline's (absolute values remain).
+//!   baseline's (absolute values remain). A gate of two builds ends the workload, because nothing
+//!   can be compared.
 //! - **A launch that fails** at the start of a block fails each of the environment's trials of that
 //!   block. A guest that dies fails its trial; the next trial gets a fresh instance, one launch per
 //!   trial at most.

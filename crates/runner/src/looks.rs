@@ -35,16 +35,32 @@ impl Runner<'_> {
             self.journal.append(Record::Concluded(conclusion))?;
         }
         for (workload, blocks) in due {
-            let id = &plan.workloads[*workload].id;
-            let is_open = plan.environments.iter().any(|environment| {
-                let is_arm =
-                    environment.name != plan.baseline && plan.control.as_ref() != Some(&environment.name);
-                is_arm && self.is_measured(id, &environment.name)
-            });
-            let reason = (!is_open).then(|| self.reason_of(*workload));
+            let reason = (!self.has_arm(*workload)).then(|| self.reason_of(*workload));
             self.finished.looked(*workload, *blocks, reason);
         }
         Ok(())
+    }
+
+    /// Marks the workloads of a gate as finished that one of its builds cannot run: further trials
+    /// of the other one would decide nothing. Other runs go on to their look, for absolute values.
+    pub(crate) fn finish_workloads_of_one_build(&mut self, block: u32) {
+        if self.plan.gate.is_none() {
+            return;
+        }
+        for workload in self.unfinished(block) {
+            if !self.has_arm(workload) {
+                let (valid, reason) = (self.journal.history().valid(workload), self.reason_of(workload));
+                self.finished.looked(workload, valid, Some(reason));
+            }
+        }
+    }
+
+    /// Whether a workload is still measured in an environment that is compared with the baseline.
+    fn has_arm(&self, workload: usize) -> bool {
+        let plan = self.plan;
+        let is_arm = |name: &String| *name != plan.baseline && plan.control.as_ref() != Some(name);
+        let mut names = plan.environments.iter().map(|environment| &environment.name);
+        names.any(|name| is_arm(name) && self.is_measured(&plan.workloads[workload].id, name))
     }
 
     /// Why a workload with nothing left to measure ended.

@@ -89,7 +89,10 @@ impl Runner<'_> {
         self.choose_rates(&found)?;
         self.choose_sliced_workloads(&found.slices)?;
         self.clock.expect_block(found.block_s);
-        self.tell_estimate(found.block_s)?;
+        self.finish_workloads_of_one_build(0);
+        if !self.unfinished(0).is_empty() {
+            self.tell_estimate(found.block_s)?;
+        }
         Ok(Ended::Done)
     }
 

@@ -270,6 +270,7 @@ impl<'a> Runner<'a> {
         loop {
             self.give_up_hopeless_cells(block)?;
             self.give_up_voiding(block)?;
+            self.finish_workloads_of_one_build(block);
             self.finish_workloads(block)?;
             let wanted = self.unfinished(block);
             let Some(look) = wanted.iter().map(|workload| self.next_look(*workload)).max() else {
@@ -446,9 +447,10 @@ impl<'a> Runner<'a> {
         Ok(self.reason_for_the_end(reason))
     }
 
-    /// `reason`, unless there is no number at all.
+    /// `reason`, unless there is no number at all. A gate has none where a build runs nothing.
     fn reason_for_the_end(&self, reason: FinishReason) -> FinishReason {
-        if self.journal.history().measured() { reason } else { FinishReason::NothingRuns }
+        let is_decided = self.plan.gate.is_some() && reason == FinishReason::Decided;
+        if is_decided || self.journal.history().measured() { reason } else { FinishReason::NothingRuns }
     }
 
     /// The fewest units that count of any unfinished workload or, if all are finished, the most of

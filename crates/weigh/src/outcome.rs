@@ -246,12 +246,14 @@ pub fn render(
     })
 }
 
-/// Checks that a finished run measured something and passes the gate.
+/// Checks that a finished run measured something and passes the gate. The gate of two builds says
+/// itself which of them could not be measured.
 ///
 /// # Errors
 /// Nothing was measured; the errors of [`gate`].
 pub fn verdict(report: &Report, limit: Option<Gate>, run: &Path) -> Result<(), Failure> {
-    if measured_nothing(report) {
+    let is_gate = limit.is_none() && Judgement::of_builds(report).is_some();
+    if !is_gate && measured_nothing(report) {
         return Err(nothing_measured(run));
     }
     gate(report, limit)
@@ -263,7 +265,7 @@ pub fn measured_nothing(report: &Report) -> bool {
 }
 
 /// Makes the failure of a run that measured nothing.
-pub fn nothing_measured(run: &Path) -> Failure {
+fn nothing_measured(run: &Path) -> Failure {
     Failure::new(ExitKind::NothingMeasured, "nothing could be measured").hint(format!(
         "the reasons are above, the whole output in {}; `weigh doctor` looks at every platform",
         run.join("logs").display()

@@ -125,6 +125,11 @@ fn a_failed_baseline_leaves_nothing_to_judge() {
         ["lzma rate in docker: nothing was measured (cannot start a guest: the daemon does not answer)"];
     assert_eq!(nothing.not_judged, expected);
     let mut report = common::nothing();
+    report.failures.retain(|failure| failure.environment == "native");
+    let expected = "lzma rate in docker: nothing was measured (native: weigh-kernels ended with status 1: no \
+                    space left on device)";
+    assert_eq!(gate(3.0).judge(&report).not_judged, [expected]);
+    let mut report = common::nothing();
     report.analysis.cells.clear();
     assert_eq!(gate(3.0).judge(&report).not_judged.len(), 2);
 }

@@ -2,7 +2,9 @@
 
 use crate::common::{Bench, plan, records, trials, valid_trials};
 use std::collections::BTreeMap;
-use weigh_model::{Conclusion, ConclusionReason, Effort, Event, FinishReason, Looks, Plan, Record};
+use weigh_model::{
+    Conclusion, ConclusionReason, Effort, Event, FinishReason, GateLimits, Looks, Plan, Record,
+};
 use weigh_stats::{Analysis, Options, Verdict, analyse, collect};
 use weigh_store::RunDirectory;
 
@@ -144,6 +146,46 @@ fn an_environment_that_fails_holds_nothing_up() {
     let (outing, store) = bench.run(&plan);
     assert_eq!(outing.finish.reason, FinishReason::Decided);
     assert_eq!(trials(&store).len(), 2 * 10);
+}
+
+/// Trials of one build alone decide nothing: the gate ends with the pilot, or when a build is given
+/// up after three failures.
+#[test]
+fn a_gate_ends_when_one_build_cannot_run() {
+    let bench = Bench::new();
+    let gate = |on: [&str; 2]| {
+        let mut plan = Plan { gate: Some(GateLimits::all(0.03)), ..plan(&on, &["u"], sequential()) };
+        plan.workloads[0].warmup = 1;
+        plan
+    };
+    // The last one dies in its second command, which the pilot does not have.
+    for (on, measured) in [
+        ([NATIVE, "null:launch=fail"], 0),
+        (["null:launch=fail", NATIVE], 0),
+        ([NATIVE, "null:fault=die,at=1"], 6),
+    ] {
+        let plan = gate(on);
+        let (outing, mut store) = bench.run(&plan);
+        assert_eq!((outing.finish.reason, trials(&store).len()), (FinishReason::Decided, measured), "{on:?}");
+        let is_estimate = |event: &Event| matches!(event, Event::Estimated { .. });
+        assert_eq!(outing.events.iter().any(is_estimate), measured > 0, "{on:?}");
+        let again = bench.finish(&plan, &mut store);
+        assert_eq!((again.finish.reason, again.finish.statistics.trials), (FinishReason::Decided, 0));
+    }
+}
+
+/// A workload that both builds can run goes on without the other.
+#[test]
+fn a_gate_goes_on_with_what_both_builds_can_run() {
+    let bench = Bench::new();
+    // The second command of the pilot fails, and no block has a second one.
+    let plan = Plan {
+        gate: Some(GateLimits::all(0.03)),
+        ..plan(&[NATIVE, "null:sd=0.01,seed=1,effect=0.5,fault=exit,at=1"], &["u", "v"], sequential())
+    };
+    let (outing, store) = bench.run(&plan);
+    assert_eq!(outing.finish.reason, FinishReason::Decided);
+    assert_eq!(counts(&plan, &store), at("u", [10, 10]));
 }
 
 /// Progress reports which cells are done, and forecasts no end before 30 blocks.

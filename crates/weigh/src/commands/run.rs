@@ -170,7 +170,6 @@ pub fn measure(
     }
     closed?;
     match finish.reason {
-        FinishReason::NothingRuns => Err(outcome::nothing_measured(&path)),
         // Whatever was measured is shown; `weigh resume` measures the rest.
         FinishReason::Interrupted if outcome::measured_nothing(&report) => {
             Err(outcome::interrupted_early(&path))
