@@ -115,8 +115,8 @@ impl Progress {
             Event::Progress { blocks_done, of, cells, remaining_s, target, budget_left_s } => {
                 self.blocks = (*blocks_done, (*of).max(*blocks_done));
                 let left = left(*remaining_s, *budget_left_s);
-                self.said = std::iter::once(left.clone()).chain(self.goal(cells, *target)).collect();
-                self.block(&left, cells, *target, now);
+                self.said = left.iter().cloned().chain(self.goal(cells, *target)).collect();
+                self.block(left, cells, *target, now);
             }
             Event::Warning { message } => self.repeated(message, &format!("warning: {message}")),
             Event::Finished { reason, blocks_done } => {
@@ -164,13 +164,14 @@ impl Progress {
     }
 
     /// Shows that a block is done.
-    fn block(&mut self, left: &str, cells: &[CellProgress], target: Option<f64>, now: Instant) {
+    fn block(&mut self, left: Option<String>, cells: &[CellProgress], target: Option<f64>, now: Instant) {
         let (done, of) = self.blocks;
         let voids = if self.voids > 0 { format!(", {} void", self.voids) } else { String::new() };
         match &mut self.view {
             View::Board(board) => board.intervals(cells, target),
             View::Lines(lines) => {
-                let text = format!("block {done}/{of}, about {left}{}{voids}", widest(cells, target));
+                let left = left.map(|left| format!(", about {left}")).unwrap_or_default();
+                let text = format!("block {done}/{of}{left}{}{voids}", widest(cells, target));
                 lines.block(printable(&text), now);
             }
         }
@@ -242,10 +243,13 @@ fn is_told(times: u32) -> bool {
     times.checked_ilog10().is_some_and(|digits| times == 10u32.pow(digits))
 }
 
-/// Describes the time left, and whether it is the budget's.
-fn left(remaining_s: f64, budget_left_s: Option<f64>) -> String {
+/// Describes the time left, and whether it is the budget's; none after the last block.
+fn left(remaining_s: f64, budget_left_s: Option<f64>) -> Option<String> {
+    /// Less would be shown as 0 ms.
+    const LEAST_S: f64 = 0.5e-3;
     let of_budget = budget_left_s.is_some_and(|budget_s| remaining_s >= budget_s);
-    format!("{} left{}", human(remaining_s), if of_budget { " of the budget" } else { "" })
+    let text = || format!("{} left{}", human(remaining_s), if of_budget { " of the budget" } else { "" });
+    (remaining_s > LEAST_S).then(text)
 }
 
 /// Describes the widest interval so far, which decides how long the run takes, and the width that
@@ -320,6 +324,22 @@ mod tests {
         let (mut progress, lines) = kept();
         progress.show(&done(1, None, Some(200.0)));
         assert!(lines.take()[0].starts_with("block 1/30, about 3 min 20 s left of the budget; widest"));
+    }
+
+    #[test]
+    fn nothing_is_said_of_time_after_the_last_block() {
+        let (mut progress, lines) = kept();
+        let Event::Progress { cells, .. } = done(30, None, None) else { unreachable!() };
+        progress.show(&Event::Progress {
+            blocks_done: 30,
+            of: 30,
+            cells,
+            remaining_s: 0.0,
+            target: None,
+            budget_left_s: Some(0.0),
+        });
+        assert_eq!(lines.take(), ["block 30/30; widest: stream docker +1.23 % [+0.41, +2.05], n 30"]);
+        assert!(progress.said.is_empty(), "the board says what comes after the blocks: {:?}", progress.said);
     }
 
     #[test]
