@@ -168,6 +168,8 @@ fn without_a_terminal_there_are_a_few_plain_lines() {
     let run = "run --no-void --on null;null:label=b --baseline null --blocks 300 --out r -- work";
     let text = stage.run(run).ends_with(0).stderr;
     assert_eq!(text.chars().find(|c| c.is_control() && *c != '\n'), None, "{text:?}");
+    let tried: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("trying null")).collect();
+    assert_eq!(tried, ["", ":label=b"], "one for each environment of the pilot: {text}");
     let blocks: Vec<&str> = text.lines().filter(|line| line.starts_with("block ")).collect();
     assert!(blocks[0].starts_with("block 1/300, about "), "{text}");
     assert!(blocks.last().unwrap().starts_with("block 300/300; widest: "), "{text}");

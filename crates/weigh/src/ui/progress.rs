@@ -16,6 +16,8 @@ pub struct Progress {
     unicode: bool,
     /// The number of completed blocks, and of expected blocks in all.
     blocks: (u32, u32),
+    /// The environment that the pilot has come to.
+    piloted: String,
     /// Whether blocks have begun; the pilot comes before them.
     blocks_began: bool,
     /// Number of void units.
@@ -47,6 +49,7 @@ impl Progress {
             view,
             unicode,
             blocks: (0, 0),
+            piloted: String::new(),
             blocks_began: false,
             voids: 0,
             said: Vec::new(),
@@ -71,7 +74,10 @@ impl Progress {
                 }
                 self.draw();
             }
-            Event::PilotCellStarted { environment, workload } => self.cell(workload, environment),
+            Event::PilotCellStarted { environment, workload } => {
+                self.pilot(environment);
+                self.cell(workload, environment);
+            }
             Event::PilotCell { environment, workload, result } => {
                 if let Err(failure) = result {
                     self.line(&format!("{environment} cannot run {workload}: {}", failure.reason));
@@ -138,6 +144,17 @@ impl Progress {
         match &mut self.view {
             View::Board(board) => board.line(&text),
             View::Lines(lines) => lines.line(&text),
+        }
+    }
+
+    /// Says which environment the pilot has come to, where nothing can be redrawn.
+    fn pilot(&mut self, environment: &str) {
+        if self.piloted == environment {
+            return;
+        }
+        self.piloted = environment.to_string();
+        if let View::Lines(lines) = &mut self.view {
+            lines.line(&printable(&format!("trying {environment}")));
         }
     }
 
@@ -308,6 +325,18 @@ mod tests {
             look: None,
         };
         Event::Progress { blocks_done, of: 30, cells: vec![cell], remaining_s: 200.0, target, budget_left_s }
+    }
+
+    #[test]
+    fn the_pilot_has_a_line_for_each_environment() {
+        let (mut progress, lines) = kept();
+        progress.show(&Event::PilotStarted);
+        for (environment, workload) in [("native", "spin"), ("native", "stream"), ("docker", "spin")] {
+            let (environment, workload) = (environment.into(), workload.into());
+            progress.show(&Event::PilotCellStarted { environment, workload });
+        }
+        let expected = ["trying every workload once in every environment", "trying native", "trying docker"];
+        assert_eq!(lines.take(), expected);
     }
 
     #[test]
