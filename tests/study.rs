@@ -455,6 +455,25 @@ fn recorded() -> PathBuf {
 /// Runs of fakes change nothing on the host: these tests run beside others.
 mod fakes {
     use super::*;
+    use weigh_host::lock::HostLock;
+    use weigh_host::state::StateDirectory;
+
+    /// The list measures nothing: it does without the host while a run has it.
+    #[test]
+    fn studies_are_listed_while_another_run_has_the_host() {
+        let stage = Stage::with_fakes();
+        stage.write("mine.toml", MINE);
+        let lock = HostLock::acquire(&StateDirectory::at(stage.state()), "a run").unwrap();
+        let untried = "no platform was tried, so what runs here is not known: another run is going on";
+        let said = stage.run("study --file mine.toml --json").ends_saying(0, &[untried, "a run"]);
+        let all: Value = serde_json::from_str(&said.stdout).unwrap();
+        let mine = all.as_array().unwrap().iter().find(|one| one["name"] == "mine/fakes").unwrap();
+        assert_eq!((&mine["runs"], listed(mine, "unknown").len()), (&serde_json::json!([]), 3), "{mine}");
+        assert!(mine["without"]["jail"].as_str().unwrap().contains("--arm jail=ssh:host="), "{mine}");
+        assert!(stage.stdout("study").contains("    not known: native, "));
+        drop(lock);
+        stage.host_is_as_before();
+    }
 
     #[test]
     fn errors_in_a_study_are_located() {

@@ -296,8 +296,11 @@ struct ExperimentEntry {
     source: String,
     /// Arms that can run here.
     runs: Vec<String>,
-    /// The other arms, each with the reason.
+    /// The arms that cannot, each with the reason.
     without: BTreeMap<String, String>,
+    /// The arms of which that is not known, because the platforms could not be tried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
 }
 
 /// Prints all studies with the experiments that can run here.
@@ -310,11 +313,18 @@ fn list(library: &Library, json: bool) -> Result<(), Failure> {
     let mut columns: Vec<Vec<Column>> =
         experiments.iter().map(|(_, one)| ColumnChoice::default().columns(one)).collect();
     let mut availability = AvailabilityCheck::default();
-    LocalHost::ask(|host| availability.check(columns.iter_mut().flatten(), host))?;
+    // Platforms are tried with guests, which would disturb another run; the list does without.
+    let untried = LocalHost::ask(|host| match host.host().err() {
+        None => availability.check(columns.iter_mut().flatten(), host).map(|()| None),
+        untried => Ok(untried),
+    })?;
+    if let Some(failure) = &untried {
+        ui::note(&format!("note: no platform was tried, so what runs here is not known: {failure}"));
+    }
     let all: Vec<(&Study, ExperimentEntry)> = experiments
         .into_iter()
         .zip(&columns)
-        .map(|((study, experiment), columns)| (study, listed(study, experiment, columns)))
+        .map(|((study, experiment), columns)| (study, listed(study, experiment, columns, untried.is_none())))
         .collect();
     if json {
         let listed: Vec<&ExperimentEntry> = all.iter().map(|(_, listed)| listed).collect();
@@ -325,15 +335,18 @@ fn list(library: &Library, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn listed(study: &Study, experiment: &Experiment, columns: &[Column]) -> ExperimentEntry {
-    let runs = columns.iter().filter(|column| column.missing.is_none());
+fn listed(study: &Study, experiment: &Experiment, columns: &[Column], tried: bool) -> ExperimentEntry {
+    let possible = columns.iter().filter(|column| column.missing.is_none());
+    let possible: Vec<String> = possible.map(|column| column.id.clone()).collect();
+    let (runs, unknown) = if tried { (possible, Vec::new()) } else { (Vec::new(), possible) };
     let without = columns.iter().filter_map(|column| Some((column.id.clone(), column.missing.clone()?)));
     ExperimentEntry {
         name: format!("{}/{}", study.name, experiment.name),
         title: experiment.title.clone(),
         source: experiment.source.clone(),
-        runs: runs.map(|column| column.id.clone()).collect(),
+        runs,
         without: without.collect(),
+        unknown,
     }
 }
 
@@ -345,14 +358,18 @@ fn in_words(library: &Library, all: &[(&Study, ExperimentEntry)]) -> String {
         lines.push(format!("{}: {} ({}; {})", study.name, study.title, study.authors, study.published));
         for (_, one) in all.iter().filter(|(of, _)| of.name == study.name) {
             lines.push(format!("  {}: {}", one.name, one.title));
-            let runs = if one.runs.is_empty() { "nothing".into() } else { one.runs.join(", ") };
+            let runs = match (&one.runs[..], &one.unknown[..]) {
+                ([], []) => "runs: nothing".to_string(),
+                ([], unknown) => format!("not known: {}", unknown.join(", ")),
+                (runs, _) => format!("runs: {}", runs.join(", ")),
+            };
             let without: Vec<&str> = one.without.keys().map(String::as_str).collect();
             let without = if without.is_empty() {
                 String::new()
             } else {
                 format!("; not here: {}", without.join(", "))
             };
-            lines.push(format!("    runs: {runs}{without}"));
+            lines.push(format!("    {runs}{without}"));
         }
         lines.push(String::new());
     }
