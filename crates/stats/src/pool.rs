@@ -220,6 +220,9 @@ pub struct MachineEffect {
     pub medians: (Option<f64>, Option<f64>),
     /// The effect with its 95 % interval: of one run, over its blocks; of several, over the runs.
     pub overhead: Interval,
+    /// Blocks at the look of a group-sequential run that the interval belongs to; none for other
+    /// designs, where no look ended the run, and for several runs, whose interval rests on none.
+    pub look: Option<u32>,
     /// Weight of the machine in the mean over machines.
     pub weight: f64,
 }
@@ -461,6 +464,7 @@ fn of_machine<'a>(
             n: scope.blocks(cells.iter().map(|cell| cell.n)),
             medians: (baseline, cells.last().and_then(|cell| cell.median)),
             overhead: estimate.interval(),
+            look: estimate.look.map(|look| look.blocks),
             weight: 1.0,
         },
         estimate,

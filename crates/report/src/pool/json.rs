@@ -79,6 +79,7 @@ fn effect(machine: &MachineEffect) -> Value {
         "baseline_median": machine.medians.0,
         "median": machine.medians.1,
         "overhead": estimate(Some(machine.overhead), "mean"),
+        "look": machine.look,
         "weight": machine.weight,
     })
 }

@@ -1,9 +1,9 @@
 //! A pool of runs in every format.
 
 use crate::common::{Random, metric, time};
-use weigh_model::{Better, Comparison, HostFacts, MetricSpec, Observation, Series, WorkloadKey};
+use weigh_model::{Better, Comparison, HostFacts, Looks, MetricSpec, Observation, Series, WorkloadKey};
 use weigh_report::{Format, Gate, Options, PooledMachine, PooledReport, render_pooled};
-use weigh_stats::{Notice, Options as Analysed, PoolRun, RunEstimates, join_shares, pool};
+use weigh_stats::{ConcludedCell, Notice, Options as Analysed, PoolRun, RunEstimates, join_shares, pool};
 
 const BASELINE: &str = "native";
 
@@ -102,6 +102,36 @@ fn a_pool_reads_well_in_every_format() {
     for format in [Format::Markdown, Format::Latex, Format::Csv, Format::Junit] {
         let text = text(&five, format, Options::default());
         assert!(text.contains("docker") && text.contains("runsc") && text.ends_with('\n'), "{text}");
+    }
+}
+
+/// The interval of a machine belongs to the look that concluded it.
+#[test]
+fn json_has_the_look_of_each_machine() {
+    let mut random = Random(7);
+    let concluded = ConcludedCell {
+        environment: "docker".into(),
+        workload: "w".into(),
+        from_block: 10,
+        blocks: 10,
+        baseline_failed: Default::default(),
+    };
+    let sequential =
+        Analysed { looks: Some(Looks::STANDARD), concluded: vec![concluded], ..Analysed::new(BASELINE) };
+    for (options, look) in
+        [(sequential, serde_json::json!(10)), (Analysed::new(BASELINE), serde_json::Value::Null)]
+    {
+        let mut run = |at: usize| {
+            let comparisons = [comparison(&mut random, time("time", true), &[("docker", 1.3)])];
+            let estimates = RunEstimates::of(&comparisons, &options);
+            PoolRun { machine: format!("host-{at}"), group: String::new(), estimates }
+        };
+        let report = PooledReport { pooled: pool(&[run(0), run(1)]), ..report(2, false) };
+        let json: serde_json::Value =
+            serde_json::from_str(&text(&report, Format::Json, Options::default())).unwrap();
+        for at in 0..2 {
+            assert_eq!(json["cells"][0]["effects"][at]["look"], look, "{json}");
+        }
     }
 }
 

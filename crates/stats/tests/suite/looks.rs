@@ -6,8 +6,8 @@ use weigh_model::{
     Comparison, Conclusion, ConclusionReason, Effort, GateLimits, Looks, Plan, Record, Slicing,
 };
 use weigh_stats::{
-    ConcludedCell, DueWorkload, Flag, Options, PoolRun, RunEstimates, Verdict, WarningKind, analyse, collect,
-    compare_runs, conclusions, pool,
+    ConcludedCell, DueWorkload, Flag, Options, PoolRun, PooledCell, RunEstimates, Verdict, WarningKind,
+    analyse, collect, compare_runs, conclusions, pool,
 };
 
 fn options() -> Options {
@@ -80,6 +80,15 @@ fn one_run_beside_others_keeps_the_interval_of_its_look() {
         assert_eq!(pooled(&runs[..1], &options).overhead, Some(own));
         let both = pooled(&runs, &options);
         assert_eq!(both.machines[0].overhead, own);
+        let looks = |cell: &PooledCell| cell.machines.iter().map(|machine| machine.look).collect::<Vec<_>>();
+        assert_eq!(looks(&both), [Some(15), Some(15)]);
+        assert_eq!(looks(&pooled(&runs, &fixed)), [None::<u32>; 2]);
+        let twice = [0, 1].map(|at| PoolRun {
+            machine: "one".into(),
+            group: String::new(),
+            estimates: RunEstimates::of(&runs[at], &options),
+        });
+        assert_eq!(looks(&pool(&twice).cells[0]), [None::<u32>], "several runs are combined by their errors");
         assert_eq!(both.overhead, pooled(&runs, &fixed).overhead);
         let compared = |options: &Options| {
             let [before, after] = runs.each_ref().map(|run| (&run[..], options));
