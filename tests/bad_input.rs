@@ -93,6 +93,7 @@ mod fakes {
             ("run noploop --on null,docker:nett=nat", &["nett", "net", "here"]),
             ("run noploop --on null,docker:net=nta,seccomp=off", &["nta", "nat", "here"]),
             ("run noploop --on null,seed=1", &["follow a colon", "here"]),
+            ("run noploop --on null,docker:net=host,seccomp", &["seccomp=VALUE", "here"]),
             ("run noploop --on null:", &["no key", "here"]),
             ("run nooploop --on null", &["nooploop", "noploop"]),
             ("run noploop --on null docker", &["no workload `docker`", "--on native,docker"]),

@@ -32,6 +32,11 @@ pub fn scaled(deadline: Duration) -> Duration {
     deadline.saturating_mul(FACTOR.load(Ordering::Relaxed))
 }
 
+/// Returns how long killed processes may take to be gone.
+pub fn death() -> Duration {
+    scaled(Duration::from_secs(10))
+}
+
 fn parse(text: &str) -> Result<u32, MalformedFactor> {
     let digits = text.trim().strip_suffix('x').unwrap_or(text.trim());
     match digits.parse() {

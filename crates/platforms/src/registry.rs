@@ -120,7 +120,9 @@ fn platform_of(
     }
     let names = all().iter().map(|platform| platform.name());
     let aliases = ALIASES.iter().map(|(alias, _)| *alias);
+    let is_key = all().iter().any(|platform| platform.keys().iter().any(|key| key.name == spec.platform));
     let help = match nearest(&spec.platform, names.clone().chain(aliases)) {
+        _ if is_key => format!("`{0}` is a key, which takes a value: `{0}=VALUE`", spec.platform),
         Some(word) => format!("did you mean `{word}`?"),
         None => format!("the platforms are {}", names.collect::<Vec<_>>().join(", ")),
     };

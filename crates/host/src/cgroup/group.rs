@@ -4,7 +4,7 @@ use super::CgroupError;
 use super::freezer::Freezer;
 use super::layout::{Hierarchy, Layout, MountKind};
 use super::view::CgroupView;
-use crate::deadlines::scaled;
+use crate::deadlines::{self, scaled};
 use crate::ledger::{EntryId, Ledger};
 use crate::process;
 use crate::wait::until;
@@ -25,8 +25,6 @@ const STATE_DEADLINE: Duration = Duration::from_secs(2);
 const PROCESSES: &str = "processes";
 /// What an error says was being done.
 const REMOVE: &str = "remove the control group";
-/// How long killed processes may take to be gone.
-const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// After this long the processes are frozen before they are killed. That takes longer, but forks
 /// cannot outrun it.
 const FREEZE_AFTER: Duration = Duration::from_millis(20);
@@ -283,7 +281,8 @@ impl Hierarchy {
     fn kill_tree(&self, relative: &Path) -> Result<(), CgroupError> {
         let started = std::time::Instant::now();
         let mut first = true;
-        let empty = until(DEATH_DEADLINE, || {
+        let deadline = deadlines::death();
+        let empty = until(deadline, || {
             let members = self.processes_of(relative);
             if members.is_empty() {
                 return true;
@@ -305,7 +304,7 @@ impl Hierarchy {
             return Ok(());
         }
         let pids = self.processes_of(relative).iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        Err(CgroupError::StillAlive { pids, path: relative.into(), after: DEATH_DEADLINE })
+        Err(CgroupError::StillAlive { pids, path: relative.into(), after: deadline })
     }
 
     /// Asks the kernel to thaw a group and all groups below it.

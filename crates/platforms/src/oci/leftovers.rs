@@ -14,9 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::accounts::is_owned;
-
-/// How long killed processes may take to be gone.
-const DEATH_DEADLINE: Duration = Duration::from_secs(10);
+use weigh_host::deadlines;
 
 /// Removes what a crash left of a container, except what its control group holds.
 ///
@@ -75,7 +73,7 @@ pub(super) fn remove_files(state: &Path, id: &str) -> Result<()> {
 /// # Errors
 /// Some do not end.
 pub(crate) fn kill_serving(state: &Path, id: &str, group: &str) -> Result<()> {
-    let until = Instant::now() + DEATH_DEADLINE;
+    let until = Instant::now() + deadlines::death();
     loop {
         let mut outside = 0;
         for pid in serving(state, id) {

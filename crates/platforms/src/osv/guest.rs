@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Freezer, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
+use weigh_host::deadlines;
 use weigh_protocol::{Command, GuestFacts, Input, ResourceUse, Status};
 
 /// Time limit for a machine to power off after its program has printed the result.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a machine that should power off is checked.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time limit for a killed machine to be gone.
-const DEATH_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for a trial run, without acceleration on a busy host.
 pub(super) const TRIAL_DEADLINE: Duration = Duration::from_secs(60);
 /// The command of a trial run.
@@ -143,7 +142,7 @@ struct Run {
 
 impl Run {
     fn ended(&mut self) -> Progress {
-        let _ = self.running.wait(DEATH_DEADLINE);
+        let _ = self.running.wait(deadlines::death());
         let status = if self.killed { Status::Signalled(libc::SIGKILL) } else { self.console.status() };
         let mut output = self.console.result().map(<[u8]>::to_vec).unwrap_or_default();
         if !output.is_empty() {

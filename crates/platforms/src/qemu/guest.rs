@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{Invocation, Running};
+use weigh_host::deadlines;
 
 /// Time limit from the start of QEMU to the probe's hello without acceleration, on a busy host.
 pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
@@ -36,9 +37,6 @@ const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
 const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit for QEMU to report why a machine ended after its channel was closed.
 const END_DEADLINE: Duration = Duration::from_millis(300);
-/// Time limit for a killed process to be gone.
-const DEATH_DEADLINE: Duration = Duration::from_secs(10);
-
 /// Time limit for writing a machine's state to a disk.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -286,7 +284,7 @@ impl Backend for QemuMachine {
             return Ok(facts);
         };
         let process = core.program.as_ref().map_or(0, Running::pid);
-        let mut monitor = asked(qmp, Instant::now() + weigh_host::deadlines::scaled(READ_BACK_DEADLINE));
+        let mut monitor = asked(qmp, Instant::now() + deadlines::scaled(READ_BACK_DEADLINE));
         facts.extend(parts.tune.read_back(process, session, &mut monitor)?);
         facts.extend(parts.memory.read_back(process, &mut monitor));
         facts.extend(parts.devices.read_back(&mut monitor));
@@ -339,11 +337,12 @@ impl Backend for QemuMachine {
         self.qmp = None;
         core.program.iter_mut().chain(self.helpers()).for_each(Running::kill_group);
         core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
-        let ended = |program: &mut Running| matches!(program.wait(DEATH_DEADLINE), Ok(Some(_)));
+        let deadline = deadlines::death();
+        let ended = |program: &mut Running| matches!(program.wait(deadline), Ok(Some(_)));
         if core.program.iter_mut().chain(self.helpers()).all(ended) {
             return Ok(());
         }
-        let what = format!("its processes are still running {DEATH_DEADLINE:?} after they were killed");
+        let what = format!("its processes are still running {deadline:?} after they were killed");
         Err(PlatformError::StillThere(what))
     }
 

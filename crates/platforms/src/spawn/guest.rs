@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Freezer, Limits};
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, find_program};
+use weigh_host::deadlines;
 use weigh_host::ledger::Change;
 use weigh_images::Root;
 
@@ -28,8 +29,6 @@ const INIT_DEADLINE: Duration = Duration::from_secs(20);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// How long stopping processes by signal may take.
 const SIGNAL_DEADLINE: Duration = Duration::from_secs(2);
-/// How long a killed process may take to end.
-const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A guest to start.
 pub(crate) struct Start<'a> {
@@ -466,9 +465,10 @@ impl Backend for LocalProcess {
             self.has_ended(SHUTDOWN_DEADLINE);
         }
         self.kill_all(core.cgroup.as_ref())?;
-        if !self.has_ended(DEATH_DEADLINE) {
+        let deadline = deadlines::death();
+        if !self.has_ended(deadline) {
             let pid = self.pid;
-            let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
+            let what = format!("process {pid} did not end within {deadline:?} of being killed");
             return Err(PlatformError::StillThere(what));
         }
         // Reaps it; until here no other process could have its PID.

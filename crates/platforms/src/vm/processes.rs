@@ -5,9 +5,8 @@ use crate::{PlatformError, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use weigh_host::deadlines;
 
-/// Time limit for a killed process to be gone.
-const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a new process may take until its arguments are visible.
 const EXEC_GRACE: Duration = Duration::from_millis(20);
 
@@ -41,10 +40,11 @@ pub(crate) fn end(name: &str, is_owned: impl Fn(u32) -> bool) -> Result<()> {
 
 fn kill(pid: u32, handle: &OwnedFd) -> Result<()> {
     pidfd_send_signal(handle, Signal::KILL).map_err(PlatformError::io(format!("kill process {pid}")))?;
-    if is_readable(handle, DEATH_DEADLINE) {
+    let deadline = deadlines::death();
+    if is_readable(handle, deadline) {
         return Ok(());
     }
-    let what = format!("process {pid} did not end within {DEATH_DEADLINE:?} of being killed");
+    let what = format!("process {pid} did not end within {deadline:?} of being killed");
     Err(PlatformError::StillThere(what))
 }
 
@@ -57,9 +57,9 @@ pub(crate) mod tests {
 
     /// Waits until a condition holds, which it should soon.
     pub(crate) fn until(holds: impl Fn() -> bool) {
-        let end = Instant::now() + DEATH_DEADLINE;
+        let end = Instant::now() + Duration::from_secs(10);
         while !holds() {
-            assert!(Instant::now() < end, "it does not hold within {DEATH_DEADLINE:?}");
+            assert!(Instant::now() < end, "it does not hold within 10 s");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use weigh_host::cgroup::Cgroup;
 use weigh_host::clock::monotonic_ns;
 use weigh_host::command::{Invocation, Running};
+use weigh_host::deadlines;
 use weigh_host::log::NamedPipe;
 
 /// Time limit from the start of the monitor to the probe's hello, which takes well under a second
@@ -23,8 +24,6 @@ pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 const MONITOR_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for writing the guest's memory to a disk.
 const SAVE_DEADLINE: Duration = Duration::from_secs(120);
-/// Time limit for a killed process to be gone.
-const DEATH_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between two checks whether the monitor listens.
 const PAUSE: Duration = Duration::from_micros(500);
 /// What a monitor itself may take beyond the guest's memory, bytes: usually some ten MiB, including
@@ -297,10 +296,11 @@ impl Backend for VmmMachine {
         self.api = None;
         core.program.iter_mut().for_each(Running::kill_group);
         core.cgroup.iter().try_for_each(Cgroup::kill_all)?;
-        if core.program_ended(DEATH_DEADLINE) {
+        let deadline = deadlines::death();
+        if core.program_ended(deadline) {
             return Ok(());
         }
-        let what = format!("its monitor is still running {DEATH_DEADLINE:?} after it was killed");
+        let what = format!("its monitor is still running {deadline:?} after it was killed");
         Err(PlatformError::StillThere(what))
     }
 
