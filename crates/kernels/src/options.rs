@@ -1,7 +1,6 @@
 //! `--key value` options of the kernels: declared as data, read once, typed.
 
 use serde_json::{Map, Value};
-use std::fmt::Write as _;
 
 /// How the value of an option is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,16 +186,11 @@ impl Options {
 }
 
 fn unknown(kernel: &str, specs: &[OptionSpec], key: &str) -> String {
-    let mut message = format!("{kernel} has no option `--{key}`");
-    match weigh_model::nearest(key, specs.iter().map(|spec| spec.name)) {
-        Some(near) => {
-            let _ = write!(message, "; did you mean `--{near}`?");
-        }
-        None => {
-            let _ = write!(message, "; see `weigh-kernels {kernel} --help`");
-        }
-    }
-    message
+    let help = match weigh_model::nearest(key, specs.iter().map(|spec| spec.name)) {
+        Some(near) => format!("did you mean `--{near}`?"),
+        None => format!("see `weigh-kernels {kernel} --help`"),
+    };
+    format!("{kernel} has no option `--{key}`; {help}")
 }
 
 fn read(spec: &OptionSpec, text: &str) -> Result<Value, UsageError> {

@@ -4,7 +4,7 @@ use crate::{ALL, Availability, Host, KeySpec, Platform, PlatformError, Values};
 use std::path::Path;
 use std::sync::Mutex;
 use weigh_host::ledger::{PlatformUndo, UndoError, UndoOutcome};
-use weigh_model::{EnvironmentSpec, SpecError, nearest};
+use weigh_model::{EnvironmentSpec, SpecError, did_you_mean, nearest};
 
 /// Short names of environments.
 pub const ALIASES: &[(&str, &str)] = &[
@@ -134,17 +134,13 @@ fn key_of<'a>(
     spec: &EnvironmentSpec,
     key: &str,
 ) -> Result<&'a KeySpec, SpecError> {
-    let mut keys = platform.keys().iter().chain([&LABEL]);
+    let keys = platform.keys().iter().chain([&LABEL]);
     if let Some(found) = keys.clone().find(|known| known.name == key) {
         return Ok(found);
     }
-    let help = match nearest(key, keys.clone().map(|known| known.name)) {
-        Some(word) => format!("did you mean `{word}`?"),
-        None => {
-            let first = keys.next().map_or("", |known| known.name);
-            keys.fold(format!("its keys are {first}"), |text, known| text + ", " + known.name)
-        }
-    };
+    let names: Vec<_> = keys.map(|known| known.name).collect();
+    let near = nearest(key, names.iter().copied());
+    let help = did_you_mean(near, || format!("its keys are {}", names.join(", ")));
     Err(spec.key_error(key, format!("{} has no key `{key}`", platform.name()), help))
 }
 
@@ -154,10 +150,8 @@ fn check_value(spec: &EnvironmentSpec, key: &KeySpec, value: &str) -> Result<(),
         Values::Text => Ok(()),
         Values::Words(words) if words.contains(&value) => Ok(()),
         Values::Words(words) => {
-            let help = match nearest(value, words.iter().copied()) {
-                Some(word) => format!("did you mean `{word}`?"),
-                None => format!("write one of {}", words.join(", ")),
-            };
+            let near = nearest(value, words.iter().copied());
+            let help = did_you_mean(near, || format!("write one of {}", words.join(", ")));
             Err(spec.value_error(name, format!("{name} cannot be `{value}`"), help))
         }
         Values::Number if value.parse::<u64>().is_ok() => Ok(()),

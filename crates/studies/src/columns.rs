@@ -2,7 +2,7 @@
 
 use crate::study::{Arm, Experiment, Place};
 use std::collections::BTreeMap;
-use weigh_model::{EnvironmentSpec, SpecError, nearest, parse_environment_list};
+use weigh_model::{EnvironmentSpec, SpecError, did_you_mean, nearest, parse_environment_list};
 
 /// A column of an experiment to be measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,10 +117,8 @@ fn parse_arm(
     })?;
     let arms: Vec<&Arm> = experiments.iter().flat_map(|experiment| &experiment.arms).collect();
     if arms.iter().all(|arm| arm.id != id) {
-        let help = match nearest(id, arms.iter().map(|arm| arm.id.as_str())) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "`weigh study NAME --dry-run` shows the arms".into(),
-        };
+        let near = nearest(id, arms.iter().map(|arm| arm.id.as_str()));
+        let help = did_you_mean(near, || "`weigh study NAME --dry-run` shows the arms".into());
         return Err(fault(0..id.len(), format!("no experiment that is asked for has an arm `{id}`"), help));
     }
     let spec = EnvironmentSpec::parse(spec)?;

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
-use weigh_model::nearest;
+use weigh_model::{did_you_mean, nearest};
 
 /// A file that cannot be used, and the place of the fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,10 +91,8 @@ pub fn parse_toml<T: DeserializeOwned>(
     toml::from_str(text).map_err(|error| {
         let message = error.message().trim().replace('\n', "; ");
         if let Some((key, known)) = unknown(&message) {
-            let help = match nearest(key, known.iter().copied()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("the keys here are: {}", known.join(", ")),
-            };
+            let near = nearest(key, known.iter().copied());
+            let help = did_you_mean(near, || format!("the keys here are: {}", known.join(", ")));
             return Fault { span: error.span(), message: format!("unknown key `{key}`"), help: Some(help) };
         }
         if let Some((span, key)) = error.span().and_then(|span| single_brackets(text, span, &message)) {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_host::facts::identity;
 use weigh_host::ledger::Change;
-use weigh_model::{EnvironmentSpec, SpecError, nearest};
+use weigh_model::{EnvironmentSpec, SpecError, did_you_mean, nearest};
 
 /// The ledger's word for a pod of a fleet in a namespace that the user named.
 pub(super) const POD: &str = "fleet";
@@ -63,10 +63,7 @@ impl NodePod {
     /// A key or value is wrong; the error points at it.
     pub(crate) fn check(spec: &EnvironmentSpec) -> Result<(), SpecError> {
         if let Some(key) = spec.keys.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            let help = match nearest(key, KEYS) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("its keys are {}", KEYS.join(", ")),
-            };
+            let help = did_you_mean(nearest(key, KEYS), || format!("its keys are {}", KEYS.join(", ")));
             return Err(spec.key_error(key, format!("kubernetes has no key `{key}`"), help));
         }
         crate::common_keys::check(spec)?;

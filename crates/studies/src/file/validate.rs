@@ -9,7 +9,7 @@ use crate::study::{Arm, Experiment, Measurand, Measure, Origin, Place, Quantity,
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
-use weigh_model::{EnvironmentSpec, nearest};
+use weigh_model::{EnvironmentSpec, did_you_mean, nearest};
 use weigh_report::study::{Replacement, ViewForm};
 use weigh_workloads::Fault;
 
@@ -390,9 +390,7 @@ pub(super) fn known_quantity<'a>(experiment: &'a Experiment, id: &Text) -> Resul
 
 /// A fault for an unknown name, with the nearest known one.
 pub(super) fn unknown(span: Range<usize>, word: &str, what: &str, known: Vec<&str>) -> Fault {
-    let help = match nearest(word, known.iter().copied()) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("there are: {}", known.join(", ")),
-    };
+    let near = nearest(word, known.iter().copied());
+    let help = did_you_mean(near, || format!("there are: {}", known.join(", ")));
     Fault::new(span, format!("there is no {what} `{word}`"), help)
 }

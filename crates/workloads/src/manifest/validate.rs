@@ -11,7 +11,7 @@ use regex::RegexBuilder;
 use std::ops::Range;
 use toml::Spanned;
 use weigh_model::{
-    Extraction, MetricSource, MetricSpec, Operations, RUN_WORDS, Unit, nearest, parse_duration,
+    Extraction, MetricSource, MetricSpec, Operations, RUN_WORDS, Unit, did_you_mean, nearest, parse_duration,
 };
 
 /// Prefixes of the names of metrics that the statistics add, and what they are.
@@ -548,10 +548,8 @@ fn parser_of(
 fn parser_named(parser: &Spanned<String>) -> Result<&'static parsers::Parser, Fault> {
     parsers::find(parser.get_ref()).ok_or_else(|| {
         let known: Vec<&str> = parsers::names().collect();
-        let help = match nearest(parser.get_ref(), known.iter().copied()) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("the parsers are: {}", known.join(", ")),
-        };
+        let near = nearest(parser.get_ref(), known.iter().copied());
+        let help = did_you_mean(near, || format!("the parsers are: {}", known.join(", ")));
         Fault::new(parser.span(), format!("there is no parser `{}`", parser.get_ref()), help)
     })
 }
@@ -570,8 +568,7 @@ fn field_among(
     if known.contains(&field.get_ref().as_str()) {
         return Ok(field.into_inner());
     }
-    let nearest = nearest(field.get_ref(), known.iter().copied());
-    let help = nearest.map_or(fields, |meant| format!("did you mean `{meant}`?"));
+    let help = did_you_mean(nearest(field.get_ref(), known.iter().copied()), || fields);
     Err(Fault::new(field.span(), format!("the parser `{name}` has no field `{}`", field.get_ref()), help))
 }
 
