@@ -36,6 +36,10 @@ use weigh_host::command::{Invocation, Running};
 use weigh_host::ledger::{Change, EntryId, Ledger};
 use weigh_network::Hop;
 
+/// Time limit from the start of what brings up a guest, or only its probe, to the probe's hello,
+/// where that takes up to two seconds on an idle host.
+pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
+
 /// How much of a log's end an error message repeats, bytes.
 const TAIL: u64 = 600;
 
@@ -147,11 +151,11 @@ impl GuestCore {
     }
 
     /// Starts the program, whose standard streams are the channel to the probe, and waits for the
-    /// probe's hello.
+    /// probe's hello, for at most `deadline` on a machine at native speed.
     pub(crate) fn start_and_greet(&mut self, command: Invocation, deadline: Duration) -> Result<()> {
         self.program = Some(command.log_to(&self.log).spawn()?);
         let session = self.open_session(Session::new)?;
-        let greeted = session.hello(deadline);
+        let greeted = session.hello(weigh_host::deadlines::scaled(deadline));
         greeted.map(|_| ()).map_err(|error| self.failed(&error))
     }
 

@@ -20,6 +20,7 @@ mod storage;
 mod virsh;
 mod xml;
 
+use crate::qemu::HELLO_DEADLINE;
 use crate::qemu::accel::{self, Acceleration, Proof, Subject};
 use crate::qemu::share::{self};
 use crate::vm::boot;
@@ -185,7 +186,7 @@ impl Platform for Libvirt {
             let version = daemon.version()?;
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
-            let until = Instant::now() + weigh_host::deadlines::scaled(guest::HELLO_DEADLINE);
+            let until = Instant::now() + weigh_host::deadlines::scaled(HELLO_DEADLINE);
             guest::launch(host, request, &prepared, daemon, acceleration, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
             let described = acceleration.described();
@@ -204,7 +205,7 @@ impl Platform for Libvirt {
         let prepared = prepare::prepare(host, request)?;
         let deadline = match storage::is_system(&request.environment) {
             true => guest::SYSTEM_DEADLINE,
-            false => guest::HELLO_DEADLINE,
+            false => HELLO_DEADLINE,
         };
         let until = Instant::now() + weigh_host::deadlines::scaled(deadline);
         Ok(Box::new(guest::launch(host, request, &prepared, daemon, acceleration, until)?))

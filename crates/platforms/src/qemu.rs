@@ -57,7 +57,7 @@ use crate::{
 use accel::{Acceleration, Proof, Subject};
 use disks::{Cache, DiskOptions};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weigh_host::accounts::is_owned;
 use weigh_host::cache::CacheDirectory;
 use weigh_model::{EnvironmentSpec, SpecError, parse_bytes};
@@ -72,6 +72,9 @@ const REMEDY: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "install it with `apt-get install qemu-system-x86`"
 };
+/// Time limit from the start of QEMU, or of the client that asks for it, to the probe's hello,
+/// without acceleration on a busy host.
+pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
 /// What QEMU itself may take beyond the guest's memory, bytes: the translator's code (up to 1 GiB),
 /// device models, page tables.
 pub(crate) const SLACK_BYTES: u64 = 1536 << 20;
@@ -270,7 +273,7 @@ impl Platform for Qemu {
             let version = version(&settings.binary)?;
             let prepared = prepare::prepare(host, request)?;
             let (acceleration, because) = self.acceleration(host, &request.environment)?;
-            let until = Instant::now() + weigh_host::deadlines::scaled(guest::HELLO_DEADLINE);
+            let until = Instant::now() + weigh_host::deadlines::scaled(HELLO_DEADLINE);
             guest::launch(host, request, &prepared, acceleration, None, until)?.stop()?;
             let because = because.map(|seen| format!(" ({seen})")).unwrap_or_default();
             Ok(format!("{version}, kernel {}, {}{because}", prepared.source, acceleration.described()))
@@ -328,7 +331,7 @@ impl Qemu {
     fn start(&self, host: &Host, request: &GuestRequest, saved: Option<&Path>) -> Result<Box<dyn Guest>> {
         let acceleration = self.acceleration(host, &request.environment)?.0;
         let prepared = prepare::prepare(host, request)?;
-        let until = Instant::now() + weigh_host::deadlines::scaled(guest::HELLO_DEADLINE);
+        let until = Instant::now() + weigh_host::deadlines::scaled(HELLO_DEADLINE);
         Ok(Box::new(guest::launch(host, request, &prepared, acceleration, saved, until)?))
     }
 

@@ -7,7 +7,7 @@ use super::PLATFORM;
 use super::client::{self, Client};
 use crate::docker::shim_of;
 use crate::exec::ExecRequest;
-use crate::guest::{Backend, CoreGuest, GuestCore, platform_change};
+use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE, platform_change};
 use crate::oci::{kill_serving, record_controllers};
 use crate::process_tracker::ended_children_cpu_ns;
 use crate::{GuestRequest, Host, Result};
@@ -20,8 +20,6 @@ use weigh_host::cgroup::{Cgroup, Hierarchy, Limits};
 use weigh_host::command::{Invocation, Running};
 use weigh_network::GuestNetwork;
 
-/// How long `ctr` may take from its start to the probe's hello. An idle machine needs 0.2 s.
-const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the probe may take to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// How long `ctr` may take to remove a container whose probe has ended, and the shim to end.
@@ -88,7 +86,7 @@ impl ContainerdContainer {
             .args(arguments)
             .args([image, &core.name, weigh_images::PROBE]);
         core.start_clock();
-        core.start_and_greet(command, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
+        core.start_and_greet(command, HELLO_DEADLINE)?;
         self.pid = fs::read_to_string(&self.pid_file).ok().and_then(|text| text.trim().parse().ok());
         // The CPU time of the runtime below the shim, usually in steps of 10 ms. What the daemon
         // itself did for this guest cannot be told apart from what it did for others.

@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::engine::{Engine, EngineError};
 use super::{body, change};
 use crate::exec::{ExecRequest, ExecResult};
-use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE};
 use crate::network::NetworkEnd;
 use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
@@ -18,8 +18,6 @@ use std::time::Duration;
 use weigh_host::accounts::{Accounts, Process};
 use weigh_host::cgroup::{self, CgroupView, Hierarchy};
 
-/// The deadline from the engine's answer that the container runs to the probe's hello.
-const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the probe may take to end when it is asked to; then the engine kills it.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the shim may take to end after its container is removed; then it is left to the engine.

@@ -3,7 +3,7 @@
 use super::Manager;
 use super::daemon::{COPY_DEADLINE, Daemon, POOL, alias};
 use crate::exec::ExecRequest;
-use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE};
 use crate::link::{Link, Network};
 use crate::lxc::groups::Groups;
 use crate::lxc::rootfs::{KEEP_TMP, field, first_of_range};
@@ -16,8 +16,6 @@ use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::Cgroup;
 use weigh_host::command::Invocation;
 
-/// The deadline from the start of the client that brings the probe in to the probe's hello.
-const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// How long a client may take to end after its container is gone.
 const EXIT_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -102,7 +100,7 @@ impl ManagedContainer {
         core.launch_cpu_ns = vec![(format!("{} client", core.platform), self.groups.ended_cpu_ns())];
         self.groups.uncover_boot_identity();
         let exec = self.client(core, &["exec", &core.name, "-T", "--", weigh_images::PROBE]);
-        core.start_and_greet(exec, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
+        core.start_and_greet(exec, HELLO_DEADLINE)?;
         core.tracker.track(self.groups.processes());
         Ok(())
     }

@@ -29,10 +29,8 @@ use weigh_host::clock::{monotonic_ns, process_cpu_ns};
 use weigh_host::command::Running;
 use weigh_host::log::NamedPipe;
 
-/// Time limit from the client's first call to the probe's hello, without acceleration on a busy
-/// host.
-pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
-/// The same for a full system, whose kernel scans a disk and moves to another root.
+/// [`crate::qemu::HELLO_DEADLINE`] for a full system, whose kernel scans a disk and moves to
+/// another root.
 pub(super) const SYSTEM_DEADLINE: Duration = Duration::from_secs(120);
 /// Time limit for QEMU to exit after the guest has powered off.
 const EXIT_DEADLINE: Duration = Duration::from_secs(3);

@@ -79,17 +79,11 @@ impl LxcContainer {
             core.launch_cpu_ns = vec![("lxc-start".into(), self.groups.ended_cpu_ns())];
             self.groups.uncover_boot_identity();
             let attach = self.command(core, &plan.programs.attach).args(["--clear-env", "--"]);
-            core.start_and_greet(
-                attach.arg(weigh_images::PROBE),
-                weigh_host::deadlines::scaled(HELLO_DEADLINE),
-            )?;
+            core.start_and_greet(attach.arg(weigh_images::PROBE), HELLO_DEADLINE)?;
         } else {
             let execute = self.command(core, &plan.programs.execute).arg("--rcfile").arg(&file).arg("--");
             core.start_clock();
-            core.start_and_greet(
-                execute.arg(weigh_images::PROBE),
-                weigh_host::deadlines::scaled(HELLO_DEADLINE),
-            )?;
+            core.start_and_greet(execute.arg(weigh_images::PROBE), HELLO_DEADLINE)?;
             self.groups.uncover_boot_identity();
         }
         core.tracker.track(self.groups.processes());

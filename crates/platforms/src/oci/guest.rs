@@ -170,10 +170,7 @@ impl OciContainer {
             Some(saved) => restore::command(&self.runtime, saved),
         };
         core.start_clock();
-        core.start_and_greet(
-            command.arg("--bundle").arg(bundle).arg(&core.name),
-            weigh_host::deadlines::scaled(HELLO_DEADLINE),
-        )?;
+        core.start_and_greet(command.arg("--bundle").arg(bundle).arg(&core.name), HELLO_DEADLINE)?;
         // The CPU time of processes that the runtime started to make the container; the runtime
         // itself still runs and is a helper.
         let used = core.program.as_ref().map_or(0, |monitor| ended_children_cpu_ns(monitor.pid()));

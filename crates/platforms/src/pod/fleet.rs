@@ -11,6 +11,7 @@ use super::manifest::{self, CONTAINER};
 use super::status::{PodStatus, Watch};
 use super::{PLATFORM, Pod};
 use crate::fleet::{MachineFacts, gibibytes};
+use crate::guest::HELLO_DEADLINE;
 use crate::ssh::scripts::Script;
 use crate::{Platform, PlatformError, Result};
 use serde_json::{Value, json};
@@ -239,7 +240,7 @@ impl NodePod {
         self.check_limits(&status)?;
         let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
         let prepare = self.exec(directory).args(["sh", "-c", PREPARE, Self::PARENT, machine]);
-        let prepared = self.finish(prepare, Some(log), guest::HELLO_DEADLINE);
+        let prepared = self.finish(prepare, Some(log), HELLO_DEADLINE);
         // The first process may have ended since, as in an image without `unshare`.
         prepared.map(drop).map_err(|error| self.fault(directory).map_or(error, |why| self.failed(&why)))
     }

@@ -6,7 +6,7 @@ use super::status::{PodStatus, Watch};
 use super::{PLATFORM, Place, fleet};
 use crate::docker::shim_of;
 use crate::exec::ExecRequest;
-use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
+use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE, with_tail};
 use crate::helpers::processes;
 use crate::network::NetworkEnd;
 use crate::oci::freezer::Freezer;
@@ -25,9 +25,6 @@ use weigh_model::stamps;
 
 /// Time limit for the container to run; the node may have to fetch the image first.
 pub(super) const RUNNING_DEADLINE: Duration = Duration::from_secs(180);
-/// Time limit from the start of `kubectl exec` to the probe's hello, which takes a quarter of a
-/// second on an idle machine.
-pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// Time limit for the probe to end after it is asked to, and then for `kubectl exec`.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 /// Time limit for the cluster to confirm that nothing of a pod is left, seconds. A kubelet that
@@ -100,7 +97,7 @@ impl PodGuest {
         core.stages.extend([(stamps::POD_SCHEDULED, scheduled_ns), (stamps::POD_RUNNING, Ok(running_ns))]);
         let exec = self.kubectl.within(&self.namespace).args(["exec", "--stdin", &core.name]);
         let exec = exec.args(["--container", CONTAINER, "--", weigh_images::PROBE]);
-        core.start_and_greet(exec, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
+        core.start_and_greet(exec, HELLO_DEADLINE)?;
         if self.place.here {
             self.find(core)?;
         }

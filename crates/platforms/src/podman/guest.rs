@@ -6,7 +6,7 @@
 use super::network::Network;
 use super::store::Store;
 use crate::exec::ExecRequest;
-use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE};
 use crate::network::NetworkEnd;
 use crate::oci::access::Access;
 use crate::oci::freezer::Freezer;
@@ -23,8 +23,6 @@ use weigh_host::cgroup::{self, Cgroup, CgroupView, Hierarchy, Limits};
 use weigh_host::clock::process_cpu_ns;
 use weigh_host::command::Invocation;
 
-/// From the start of the client to the probe's hello; half a second on an idle machine.
-const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// For the probe to end when it is asked to.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2);
 /// For the client and `conmon` to tidy up after a container whose probe has ended.
@@ -100,7 +98,7 @@ impl PodmanContainer {
             .current_dir(&self.store.directory)
             .pre_exec_cgroup(&self.client_group);
         core.start_clock();
-        core.start_and_greet(command, weigh_host::deadlines::scaled(HELLO_DEADLINE))?;
+        core.start_and_greet(command, HELLO_DEADLINE)?;
         let read = |what| fs::read_to_string(file(&self.store, &core.name, what)).unwrap_or_default();
         self.id = read("id").trim().into();
         self.pid = read("pid").trim().parse().ok();

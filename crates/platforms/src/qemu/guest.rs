@@ -29,8 +29,6 @@ use weigh_host::cgroup::Cgroup;
 use weigh_host::command::{Invocation, Running};
 use weigh_host::deadlines;
 
-/// Time limit from the start of QEMU to the probe's hello without acceleration, on a busy host.
-pub(super) const HELLO_DEADLINE: Duration = Duration::from_secs(60);
 /// Time limit for QEMU to answer, and to exit when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(3);
 /// Time limit for QEMU to report the machine's state while a guest works on a busy host.

@@ -2,7 +2,7 @@
 
 use super::MEMORY_PLACE;
 use super::root::init_argument;
-use crate::guest::{Backend, CoreGuest, GuestCore};
+use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE};
 use crate::mapped::{MONITOR_USER, grant_traverse};
 use crate::qemu::share::with_parts;
 use crate::vm::tap::{self, Tap};
@@ -16,9 +16,6 @@ use std::time::Duration;
 use weigh_host::cgroup::{Cgroup, Limits};
 use weigh_host::command::Invocation;
 
-/// Time limit from the start of the kernel to the probe's hello, which takes a second or two on an
-/// idle host.
-const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// Time limit for the probe to agree to end and for the machine to power off.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(3);
 /// Time limit for the kernel's processes to end after that, or after they were killed.

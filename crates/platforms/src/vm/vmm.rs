@@ -27,7 +27,6 @@ pub(crate) use settings::{ACCEL, CACHE, CHANNEL, DISKS, HUGEPAGES, INIT, KERNEL,
 
 use super::api::{Api, ApiError};
 use crate::{GuestRequest, Platform};
-use guest::HELLO_DEADLINE;
 use parts::Parts;
 use prepare::{Prepared, prepare};
 use serde_json::Value;

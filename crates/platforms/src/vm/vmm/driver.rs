@@ -1,6 +1,7 @@
 //! One driver for all monitors. They differ in data, and in how to talk to them.
 
-use super::{HELLO_DEADLINE, HUGEPAGES, Monitor, Parts, Settings, guest, kvm, parts, prepare};
+use super::{HUGEPAGES, Monitor, Parts, Settings, guest, kvm, parts, prepare};
+use crate::guest::HELLO_DEADLINE;
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
     common_keys, setting,

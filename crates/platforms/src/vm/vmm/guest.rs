@@ -17,9 +17,6 @@ use weigh_host::command::{Invocation, Running};
 use weigh_host::deadlines;
 use weigh_host::log::NamedPipe;
 
-/// Time limit from the start of the monitor to the probe's hello, which takes well under a second
-/// on an idle host.
-pub(crate) const HELLO_DEADLINE: Duration = Duration::from_secs(30);
 /// Time limit for the monitor to answer, and to exit when it is told to.
 const MONITOR_DEADLINE: Duration = Duration::from_secs(5);
 /// Time limit for writing the guest's memory to a disk.
