@@ -1,48 +1,16 @@
-//! The kernels, a file each.
-//!
-//! Some of them are also compiled to WebAssembly; `WITHOUT_WEBASSEMBLY` says why others are not.
+//! The kernels, a file each: those that are also compiled to WebAssembly, and below `native` the
+//! others; `WITHOUT_WEBASSEMBLY` says why not.
 
-#[cfg(not(target_family = "wasm"))]
-pub(crate) mod block;
-#[cfg(not(target_family = "wasm"))]
-mod bulk;
-#[cfg(not(target_family = "wasm"))]
-mod crew;
-#[cfg(not(target_family = "wasm"))]
-mod echo;
-#[cfg(not(target_family = "wasm"))]
-mod fileserver;
 mod gups;
-#[cfg(not(target_family = "wasm"))]
-mod inference;
-#[cfg(not(target_family = "wasm"))]
-mod load;
-#[cfg(not(target_family = "wasm"))]
-mod lu;
-#[cfg(not(target_family = "wasm"))]
-mod lzma;
 mod memory_latency;
 #[cfg(not(target_family = "wasm"))]
-mod noploop;
-#[cfg(not(target_family = "wasm"))]
-mod null_server;
+pub(crate) mod native;
 mod pi;
-#[cfg(not(target_family = "wasm"))]
-pub(crate) mod place;
-#[cfg(not(target_family = "wasm"))]
-mod serving;
-#[cfg(not(target_family = "wasm"))]
-mod spawn;
 mod spin;
 mod stream;
-#[cfg(not(target_family = "wasm"))]
-mod syscall;
 pub mod text;
-#[cfg(not(target_family = "wasm"))]
-mod window;
 
 use crate::clock::seconds;
-use crate::kernel::Kernel;
 use crate::outcome::Outcome;
 use hdrhistogram::Histogram;
 use rand_core::Rng;
@@ -50,7 +18,7 @@ use rand_pcg::Pcg64Mcg;
 use std::thread::ScopedJoinHandle;
 
 #[cfg(not(target_family = "wasm"))]
-pub use syscall::QUICK_EXIT;
+pub(crate) use native::ALL;
 
 /// Percentiles of latency, each with the least number of samples that it needs: the least number
 /// whose largest sample bounds p99 (p99.9) of the population from above with 97.5 % confidence,
@@ -99,38 +67,10 @@ pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// All kernels, in the order of the help.
-pub(crate) const ALL: &[&Kernel] = &[
-    #[cfg(not(target_family = "wasm"))]
-    &noploop::KERNEL,
-    &stream::KERNEL,
-    &gups::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &lu::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &inference::KERNEL,
-    &pi::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &lzma::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &syscall::KERNEL,
-    &memory_latency::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &echo::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &bulk::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &load::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &null_server::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &block::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &fileserver::KERNEL,
-    &spin::KERNEL,
-    #[cfg(not(target_family = "wasm"))]
-    &spawn::KERNEL,
-];
+/// The kernels that are compiled to WebAssembly, in the order of the help.
+#[cfg(target_family = "wasm")]
+pub(crate) const ALL: &[&crate::kernel::Kernel] =
+    &[&stream::KERNEL, &gups::KERNEL, &pi::KERNEL, &memory_latency::KERNEL, &spin::KERNEL];
 
 /// Kernels that are not compiled to WebAssembly, and why not.
 #[cfg(any(test, target_family = "wasm"))]

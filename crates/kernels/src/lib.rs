@@ -27,7 +27,7 @@ mod tools;
 pub use clock::{now_ns, tick_ns};
 pub use kernel::{Kernel, KernelError, all, find, names};
 #[cfg(not(target_family = "wasm"))]
-pub use kernels::QUICK_EXIT;
+pub use kernels::native::QUICK_EXIT;
 pub use kernels::text::english_like;
 pub use options::{OptionKind, OptionSpec, Options, UsageError};
 pub use outcome::{Check, Metric, Outcome};

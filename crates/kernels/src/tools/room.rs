@@ -4,7 +4,7 @@
 
 use super::Tool;
 use crate::kernel::KernelError;
-use crate::kernels::{block, place};
+use crate::kernels::native::{block, place};
 use crate::options::{OptionSpec, Options};
 use serde_json::{Value, json};
 use std::fs::{File, FileType, OpenOptions};

@@ -147,7 +147,7 @@ pub(super) fn beside(
         let outcome = client(address);
         drop(guard);
         // An error of the server is the cause of the client's.
-        super::join(server).and(outcome)
+        crate::kernels::join(server).and(outcome)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::clock::now_ns;
 use crate::kernels::latencies;
-use crate::kernels::window::{Stage, Window};
+use crate::kernels::native::window::{Stage, Window};
 use hdrhistogram::Histogram;
 use std::sync::{Mutex, PoisonError};
 

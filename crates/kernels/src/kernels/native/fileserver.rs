@@ -197,7 +197,7 @@ fn report(outcome: &mut Outcome, window: &Window, record: Record, bytes: u64) {
     outcome.metric("throughput", bytes as f64 / duration, "B/s");
     for (kind, latency_ns) in FileOperation::NAMES.iter().zip(histograms) {
         let name = format!("{kind}_latency");
-        super::report_percentiles(outcome, &name, &latency_ns, (2, "operations"));
+        crate::kernels::report_percentiles(outcome, &name, &latency_ns, (2, "operations"));
         outcome.histograms.push((name, latency_ns));
     }
     outcome.operations = window.operations();

@@ -2,7 +2,7 @@
 
 use super::content;
 use crate::kernel::KernelError;
-use crate::kernels::place;
+use crate::kernels::native::place;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};

@@ -1,7 +1,7 @@
 //! The answers to the redis commands that load generators send.
 
 use super::serve::{Answer, Answered, ConnectionAction};
-use crate::kernels::load::resp;
+use crate::kernels::native::load::resp;
 
 /// Most words of a command that is accepted.
 const MOST_WORDS: usize = 1024 * 1024;

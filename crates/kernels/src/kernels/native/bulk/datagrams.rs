@@ -3,7 +3,7 @@
 
 use super::wire::{Account, FILLER, HELLO, LARGEST_DATAGRAM, Order, STAMP_BYTES, word};
 use crate::clock::now_ns;
-use crate::kernels::serving::passes;
+use crate::kernels::native::serving::passes;
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

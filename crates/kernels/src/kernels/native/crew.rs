@@ -1,8 +1,8 @@
 //! Threads that mostly wait for the disk. There are more of them than CPUs, they are not bound to
 //! CPUs, and they start together.
 
-use super::join;
 use crate::kernel::KernelError;
+use crate::kernels::join;
 use std::sync::{PoisonError, RwLock};
 use std::thread::Builder;
 

@@ -11,10 +11,10 @@ mod server;
 mod stream;
 mod wire;
 
-use super::join;
 use super::serving::{PLACEMENTS, Placement, Role, explain_loopback};
 use crate::clock::seconds;
 use crate::kernel::{Kernel, KernelError};
+use crate::kernels::join;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
 use client::Transfer;

@@ -1,8 +1,8 @@
 //! The answers to echo and http requests.
 
 use super::serve::{Answer, Answered, ConnectionAction};
-use crate::kernels::echo::wire::{GREETING_BYTES, Shape};
-use crate::kernels::load::http::end_of_head;
+use crate::kernels::native::echo::wire::{GREETING_BYTES, Shape};
+use crate::kernels::native::load::http::end_of_head;
 
 /// The longest head of a request that is accepted.
 const LONGEST_HEAD: usize = 64 << 10;

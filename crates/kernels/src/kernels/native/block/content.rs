@@ -4,7 +4,7 @@
 
 use super::disk::{self, Access};
 use crate::kernel::KernelError;
-use crate::kernels::place;
+use crate::kernels::native::place;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 use std::fs::{File, OpenOptions};

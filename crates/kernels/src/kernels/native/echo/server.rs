@@ -2,7 +2,7 @@
 
 use super::wire::{GREETING_BYTES, LARGEST_DATAGRAM, Shape};
 use crate::kernel::KernelError;
-use crate::kernels::serving;
+use crate::kernels::native::serving;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -1,7 +1,7 @@
 //! The protocol of the kernel `echo`, with many requests in flight.
 
 use super::protocol::{Protocol, Reply, Step, excerpt};
-use crate::kernels::echo::wire::{GREETING_BYTES, Shape};
+use crate::kernels::native::echo::wire::{GREETING_BYTES, Shape};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 

@@ -6,7 +6,7 @@ use super::tree::{ExistingFile, Sizes, Tree};
 use crate::clock::now_ns;
 use crate::kernel::KernelError;
 use crate::kernels::below;
-use crate::kernels::window::Window;
+use crate::kernels::native::window::Window;
 use rand_pcg::Pcg64Mcg;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};

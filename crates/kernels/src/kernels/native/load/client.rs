@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::protocol::Protocol;
 use crate::kernel::KernelError;
-use crate::kernels::echo::client::connect_tcp;
+use crate::kernels::native::echo::client::connect_tcp;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};

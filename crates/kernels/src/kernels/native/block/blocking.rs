@@ -5,7 +5,7 @@ use super::content;
 use super::job::{Job, Tally};
 use crate::clock::now_ns;
 use crate::kernel::KernelError;
-use crate::kernels::crew;
+use crate::kernels::native::crew;
 use crate::memory::Region;
 use std::os::unix::fs::FileExt;
 

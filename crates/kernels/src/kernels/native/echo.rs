@@ -9,9 +9,9 @@ pub(super) mod client;
 mod server;
 pub(super) mod wire;
 
-use super::join;
 use super::serving::{PLACEMENTS, Placement, Role, explain_loopback};
 use crate::kernel::{Kernel, KernelError};
+use crate::kernels::join;
 use crate::machine;
 use crate::options::{OptionSpec, Options};
 use crate::outcome::Outcome;
@@ -222,7 +222,7 @@ fn conclude(outcome: &mut Outcome, load: &Load, talks: Vec<(&'static str, Talk)>
 fn report(outcome: &mut Outcome, protocol: &str, exchange: &Exchange) {
     let samples = exchange.latency_ns.len();
     let name = format!("{protocol}_latency");
-    super::report_percentiles(outcome, &name, &exchange.latency_ns, (3, "requests"));
+    crate::kernels::report_percentiles(outcome, &name, &exchange.latency_ns, (3, "requests"));
     if samples > 0 {
         outcome.metric(format!("{protocol}_rate"), samples as f64 / exchange.seconds, "op/s");
         outcome.histograms.push((name, exchange.latency_ns.clone()));

@@ -182,7 +182,7 @@ fn drive<P: Protocol>(
                 tally
             }));
         }
-        threads.into_iter().map(super::join).collect::<Result<Vec<Tally>, KernelError>>()
+        threads.into_iter().map(crate::kernels::join).collect::<Result<Vec<Tally>, KernelError>>()
     })?;
     let mut outcome = Outcome::new();
     outcome.fact("path", format!("to {address}"));

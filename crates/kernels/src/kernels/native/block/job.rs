@@ -5,7 +5,7 @@ use super::content;
 use super::disk::Disk;
 use super::sample::Sample;
 use crate::kernel::KernelError;
-use crate::kernels::window::{Stage, Window};
+use crate::kernels::native::window::{Stage, Window};
 use crate::kernels::{below, latencies};
 use hdrhistogram::Histogram;
 use rand_pcg::Pcg64Mcg;
