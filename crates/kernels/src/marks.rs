@@ -20,87 +20,20 @@
 //!
 //! SIGTERM ends the work after the current piece. The check and the usual line follow.
 
+mod option;
+mod team;
+
+pub use option::{HELP, MarkInterval, requested};
+pub(crate) use team::TeamMarks;
+
 use crate::clock::{cpu_with_children_ns, now_ns};
-use crate::kernel::{Kernel, KernelError, all};
-use crate::options::UsageError;
-use crate::team::Member;
+use crate::kernel::KernelError;
 use std::fmt::Write as _;
 use std::io::Write;
 #[cfg(not(target_family = "wasm"))]
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use weigh_model::PieceStatistic;
-
-/// How often marks are made and printed, in CPU time of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MarkInterval {
-    /// The least time between marks.
-    pub mark: Duration,
-    /// The least time between two prints; `None` to print each mark at once, without its time.
-    pub batch: Option<Duration>,
-}
-
-impl MarkInterval {
-    fn parse(value: &str) -> Result<Self, weigh_model::SizeError> {
-        let (mark, batch) = value.split_once(',').map_or((value, None), |(mark, batch)| (mark, Some(batch)));
-        let batch = batch.map(weigh_model::parse_duration).transpose()?;
-        Ok(Self { mark: weigh_model::parse_duration(mark)?, batch })
-    }
-}
-
-/// The option without its dashes.
-const OPTION: &str = "marks";
-
-/// The line of `--help` of kernels that have the endless form.
-pub const HELP: &str = "  --marks             work until SIGTERM, and print what was done after every piece of work that \
-                        completes so much CPU time, such as 25ms; 25ms,100ms prints that every \
-                        100ms, with times of the monotonic clock; without it the kernel ends by itself and prints \
-                        what it measured\n";
-
-/// Removes `--marks TIME[,BATCH]` from a command line. Returns the times and the other arguments.
-///
-/// # Errors
-/// A time cannot be read, or `kernel` has no endless form.
-pub fn requested(
-    kernel: &Kernel,
-    arguments: Vec<String>,
-) -> Result<(Option<MarkInterval>, Vec<String>), UsageError> {
-    let (mut every, mut others) = (None, Vec::new());
-    let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
-        let value = match argument.strip_prefix("--").and_then(|option| option.strip_prefix(OPTION)) {
-            Some("") => arguments.next(),
-            Some(value) if value.starts_with('=') => Some(value[1..].to_owned()),
-            _ => {
-                others.push(argument);
-                continue;
-            }
-        };
-        if cfg!(target_family = "wasm") {
-            let reason = "a WebAssembly program cannot read its CPU time and gets no signal";
-            return Err(UsageError(format!("{} has no `--{OPTION}` here: {reason}", kernel.name)));
-        }
-        if !kernel.is_endless() {
-            let known: Vec<_> =
-                all().iter().filter(|kernel| kernel.is_endless()).map(|kernel| kernel.name).collect();
-            return Err(UsageError(format!(
-                "{} has no endless form and no `--{OPTION}`; the kernels that have it are: {}",
-                kernel.name,
-                known.join(", ")
-            )));
-        }
-        let value = value
-            .ok_or_else(|| UsageError(format!("`--{OPTION}` needs a value, such as `--{OPTION} 25ms`")))?;
-        let time = MarkInterval::parse(&value)
-            .map_err(|error| UsageError(format!("cannot read `--{OPTION} {value}`: {}", error.problem)))?;
-        if every.replace(time).is_some() {
-            return Err(UsageError(format!("`--{OPTION}` is given twice; give it once")));
-        }
-    }
-    Ok((every, others))
-}
 
 /// The most CPU time until the clock is read and the signal checked again. Both are system calls,
 /// which some platforms answer a hundred times as slowly as the host: after every piece of work
@@ -361,111 +294,11 @@ fn sigterm_is_pending() -> bool {
     }
 }
 
-/// [`Marks`] for work that a team does together. The first member prints them, with the work that
-/// all members have finished by then. Members do not wait for each other after each piece.
-pub(crate) struct TeamMarks<'a> {
-    marks: Mutex<&'a mut Marks>,
-    /// Finished work that is not reported yet.
-    amount: AtomicU64,
-    total: AtomicU64,
-    /// Whether the turn was found to be over since the members last met.
-    over: AtomicBool,
-    stopped: AtomicBool,
-    /// What all members are told when they meet; it changes at their next meeting.
-    turn_is_over: AtomicBool,
-    work_is_over: AtomicBool,
-}
-
-/// What all members of a team are told when they meet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TurnState {
-    /// The turn is over, or the work is.
-    pub(crate) turn_is_over: bool,
-    /// The work must end.
-    pub(crate) work_is_over: bool,
-}
-
-impl<'a> TeamMarks<'a> {
-    pub(crate) fn new(marks: &'a mut Marks) -> Self {
-        let [over, stopped, turn_is_over, work_is_over] = [const { AtomicBool::new(false) }; 4];
-        let [amount, total] = [const { AtomicU64::new(0) }; 2];
-        Self { marks: Mutex::new(marks), amount, total, over, stopped, turn_is_over, work_is_over }
-    }
-
-    /// Calls [`Marks::ready`] once all members have arrived here. None continues before.
-    pub(crate) fn ready(&self, member: &Member<'_>) {
-        self.together(member, |marks| marks.ready());
-    }
-
-    /// Reports a piece of work of `member`. Returns whether the work must end.
-    pub(crate) fn done(&self, member: &Member<'_>, metric: &str, amount: u64) -> bool {
-        self.amount.fetch_add(amount, Ordering::Relaxed);
-        if member.index == 0 {
-            let mut marks = self.lock();
-            self.report(&mut marks, metric);
-            if marks.stopped() {
-                self.stopped.store(true, Ordering::Relaxed);
-            }
-        }
-        self.stopped.load(Ordering::Relaxed)
-    }
-
-    /// Waits for all members and prints all pending work. Returns whether the work must end.
-    pub(crate) fn finish_turn(&self, member: &Member<'_>, metric: &str) -> bool {
-        self.over.store(true, Ordering::Relaxed);
-        self.meet(member, metric).work_is_over
-    }
-
-    /// Waits for all members. If the turn of `metric` is over then, its pending work is printed.
-    pub(crate) fn meet(&self, member: &Member<'_>, metric: &str) -> TurnState {
-        self.together(member, |marks| {
-            self.report(marks, metric);
-            let stopped = self.stopped.load(Ordering::Relaxed);
-            let over = stopped || self.over.load(Ordering::Relaxed);
-            self.turn_is_over.store(over, Ordering::Relaxed);
-            self.work_is_over.store(stopped, Ordering::Relaxed);
-            if over {
-                marks.flush();
-                self.over.store(false, Ordering::Relaxed);
-            }
-        });
-        TurnState {
-            turn_is_over: self.turn_is_over.load(Ordering::Relaxed),
-            work_is_over: self.work_is_over.load(Ordering::Relaxed),
-        }
-    }
-
-    /// All reported work.
-    pub(crate) fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
-    }
-
-    /// Reports what all members have finished so far.
-    fn report(&self, marks: &mut Marks, metric: &str) {
-        let amount = self.amount.swap(0, Ordering::Relaxed);
-        self.total.fetch_add(amount, Ordering::Relaxed);
-        if amount > 0 && marks.done(&[(metric, amount as f64)]) && marks.turn_is_over() {
-            self.over.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn together(&self, member: &Member<'_>, report: impl FnOnce(&mut Marks)) {
-        member.barrier.wait();
-        if member.index == 0 {
-            report(&mut self.lock());
-        }
-        member.barrier.wait();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, &'a mut Marks> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
 
     /// The printed marks, readable while they are being written.
     #[derive(Clone, Default)]
@@ -592,48 +425,5 @@ pub(crate) mod tests {
         let printed = printed.text();
         let amounts = printed.lines().filter_map(|line| line.strip_prefix("mark rate="));
         assert_eq!(amounts.map(|amount| amount.parse::<u64>().unwrap()).sum::<u64>(), pieces);
-    }
-
-    #[test]
-    fn a_team_reports_as_one() {
-        let (mut marks, printed) = marks_of(Duration::from_secs(1000), 3);
-        let marks = TeamMarks::new(&mut marks);
-        let pieces = crate::team::Team::new(3).unwrap().run(|member| {
-            marks.ready(&member);
-            let pieces = (1u64..).find(|_| marks.done(&member, "rate", 1)).unwrap();
-            assert!(marks.meet(&member, "rate").work_is_over);
-            pieces
-        });
-        let pieces = pieces.unwrap();
-        assert_eq!(pieces[0], 3);
-        assert_eq!(marks.total(), pieces.iter().sum::<u64>());
-        // What the first member knew when it was told to end, and what the others finished
-        // afterwards.
-        let printed = printed.text();
-        let amounts = printed.lines().filter_map(|line| line.strip_prefix("mark rate="));
-        assert_eq!(amounts.map(|amount| amount.parse::<u64>().unwrap()).sum::<u64>(), marks.total());
-        assert!(printed.starts_with("mark\nmark rate="));
-    }
-
-    #[test]
-    fn the_option_is_read_wherever_it_stands() {
-        let kernel = |name| crate::find(name).unwrap();
-        let read = |kernel, line: &str| {
-            requested(kernel, line.split_whitespace().map(str::to_owned).collect())
-                .map_err(|error| error.to_string())
-        };
-        let (every, others) = read(kernel("noploop"), "--nops 5 --marks 25ms --repetitions 1").unwrap();
-        assert_eq!(every, Some(MarkInterval { mark: Duration::from_millis(25), batch: None }));
-        assert_eq!(others, ["--nops", "5", "--repetitions", "1"]);
-        let [second, batch] = [1, 2].map(Duration::from_secs);
-        let batched = MarkInterval { mark: second, batch: Some(batch) };
-        assert_eq!(read(kernel("spin"), "--marks=1s,2s").unwrap().0, Some(batched));
-        let nothing = read(kernel("block"), "--path x").unwrap();
-        assert_eq!(nothing, (None, vec!["--path".to_owned(), "x".to_owned()]));
-        assert!(read(kernel("block"), "--marks 5ms").unwrap_err().contains("are: noploop, stream, gups"));
-        assert!(read(kernel("spin"), "--marks").unwrap_err().contains("such as `--marks 25ms`"));
-        assert!(read(kernel("spin"), "--marks 5x").unwrap_err().contains("`x` is not a unit"));
-        assert!(read(kernel("spin"), "--marks 5ms,5x").unwrap_err().contains("`x` is not a unit"));
-        assert!(read(kernel("spin"), "--marks 5ms --marks 6ms").unwrap_err().contains("twice"));
     }
 }
