@@ -46,16 +46,7 @@ fn prepare(ledger: &Ledger, run: &str, image: &ImageSpec, scratch: &Path) -> Fal
 /// A request for a guest of an environment in users' notation, with all CPUs and the platform's
 /// default memory.
 pub fn request(root: &Arc<Root>, environment: &str, instance: u64) -> Fallible<GuestRequest> {
-    let environment = EnvironmentSpec::parse(environment)?;
-    Ok(GuestRequest {
-        environment,
-        instance,
-        root: Arc::clone(root),
-        cpus: Vec::new(),
-        memory_bytes: None,
-        publish: Vec::new(),
-        outside: None,
-    })
+    Ok(GuestRequest::new(EnvironmentSpec::parse(environment)?, instance, Arc::clone(root)))
 }
 
 /// Returns the time from the call to the probe's hello, seconds.

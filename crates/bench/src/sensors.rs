@@ -1,14 +1,13 @@
 //! The sensors' cost: weighbridge's CPU time for beginning and ending a window, as a share of the
 //! window.
 
-use crate::guests::with_host;
+use crate::guests::{request, with_host};
 use crate::{Line, Outcome, median};
 use std::sync::Arc;
 use std::time::Duration;
 use weigh_images::Root;
-use weigh_model::EnvironmentSpec;
 use weigh_observe::{Observer, Sensors};
-use weigh_platforms::{GuestRequest, Host, find};
+use weigh_platforms::{Host, find};
 
 const WINDOWS: usize = 100;
 /// Pause between begin and end, so that caches are as cold as in a real window.
@@ -25,16 +24,7 @@ pub fn measure() -> Outcome {
 fn windows(host: &Host, root: &Arc<Root>) -> Outcome {
     let name = "namespaces";
     let platform = find(name).ok_or_else(|| format!("no platform {name}"))?;
-    let environment = EnvironmentSpec::new(name, Default::default());
-    let request = GuestRequest {
-        environment,
-        instance: 0,
-        root: Arc::clone(root),
-        cpus: Vec::new(),
-        memory_bytes: None,
-        publish: Vec::new(),
-        outside: None,
-    };
+    let request = request(root, name, 0)?;
     platform.prepare(host, &request)?;
     let mut guest = platform.launch(host, &request)?;
     let mut observer = Observer::new();

@@ -172,13 +172,10 @@ impl<'a> EnvironmentPool<'a> {
 
     fn request(&self, spec: &EnvironmentSpec, root: &Arc<Root>) -> GuestRequest {
         let request = GuestRequest {
-            environment: spec.clone(),
-            instance: self.next_instance,
-            root: Arc::clone(root),
             cpus: self.plan.guest.cpus.clone(),
             memory_bytes: self.plan.guest.memory_bytes,
-            publish: Vec::new(),
             outside: self.loader.as_ref().map(|machine| machine.outside()),
+            ..GuestRequest::new(spec.clone(), self.next_instance, Arc::clone(root))
         };
         common_keys::apply_cpus_and_memory(request, &self.host_facts.cpus)
     }

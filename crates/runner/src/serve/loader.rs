@@ -29,15 +29,8 @@ impl Loader {
         let fake = find(&server.spec.platform).filter(|_| server.can.fake);
         let (launched, machine) = match (fake, &server.from) {
             (Some(fake), _) => {
-                let request = GuestRequest {
-                    environment: null::loader_of(&server.spec),
-                    instance: input.trial,
-                    root: Arc::clone(&server.root),
-                    cpus: Vec::new(),
-                    memory_bytes: None,
-                    publish: Vec::new(),
-                    outside: None,
-                };
+                let spec = null::loader_of(&server.spec);
+                let request = GuestRequest::new(spec, input.trial, Arc::clone(&server.root));
                 (fake.launch(server.host, &request), None)
             }
             (None, LoadedFrom::Here(cpus)) => (loader::launch(server.host, cpus, from), None),

@@ -216,13 +216,9 @@ fn host_changes(
 ) -> impl Iterator<Item = String> + use<> {
     let nowhere = Root { host: plan.guest.image == ImageSpec::Host, ..Root::default() };
     let request = GuestRequest {
-        environment: environment.spec.clone(),
-        instance,
-        root: Arc::new(nowhere),
         cpus: plan.guest.cpus.clone(),
         memory_bytes: plan.guest.memory_bytes,
-        publish: Vec::new(),
-        outside: None,
+        ..GuestRequest::new(environment.spec.clone(), instance, Arc::new(nowhere))
     };
     let platform = platforms::find(&environment.spec.platform);
     platform.into_iter().flat_map(move |platform| platform.host_changes(&request))
