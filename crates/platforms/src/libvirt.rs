@@ -147,15 +147,13 @@ impl Platform for Libvirt {
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             system: storage::is_system(environment),
-            shares_kernel: false,
             keeps_secrets: weigh_host::facts::is_root(),
             needs_root: setting(self, environment, "uri").is_empty(),
             host_root: !storage::is_system(environment)
                 && share::is_expected(setting(self, environment, "kernel"), prepare::ways()),
-            sized_memory: true,
             makes_explicit: true,
             implies: IMPLIES,
-            ..Capabilities::CONTAINER
+            ..Capabilities::MACHINE
         }
         .with_networks(self, environment)
     }

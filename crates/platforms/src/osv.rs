@@ -97,13 +97,11 @@ impl Platform for Osv {
         Capabilities {
             networks: &["none"],
             network: "none",
-            shares_kernel: false,
             fork: false,
             host_root: false,
-            sized_memory: true,
             makes_explicit: true,
             implies: IMPLIES,
-            ..Capabilities::CONTAINER
+            ..Capabilities::MACHINE
         }
     }
 

@@ -84,8 +84,7 @@ impl Platform for Podman {
         Ok(Box::new(guest::launch(host, request, store, (network.as_ref(), access), &arguments)?))
     }
 
-    fn restores(&self, host: &Host, _: &GuestRequest) -> Result<()> {
-        let _ = host;
+    fn restores(&self, _: &Host, _: &GuestRequest) -> Result<()> {
         crate::oci::restore::criu_is_usable("podman", "criu")?;
         let why = "this version of weighbridge does not use podman's checkpoints";
         Err(PlatformError::CannotRestore(why.into()))

@@ -236,14 +236,12 @@ impl Platform for Qemu {
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             system: is_system(environment),
-            shares_kernel: false,
             keeps_secrets: weigh_host::facts::is_root(),
             needs_root: net::needs_root(environment),
             host_root: shares_files(self, environment),
-            sized_memory: true,
             makes_explicit: true,
             implies: IMPLIES,
-            ..Capabilities::CONTAINER
+            ..Capabilities::MACHINE
         }
         .with_networks(self, environment)
     }

@@ -130,14 +130,8 @@ impl Platform for Uml {
     }
 
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        Capabilities {
-            shares_kernel: false,
-            most_cpus: Some(1),
-            sized_memory: true,
-            implies: IMPLIES,
-            ..Capabilities::CONTAINER
-        }
-        .with_networks(self, environment)
+        Capabilities { most_cpus: Some(1), implies: IMPLIES, ..Capabilities::MACHINE }
+            .with_networks(self, environment)
     }
 
     fn availability(&self, host: &Host) -> Availability {

@@ -88,6 +88,8 @@ impl Capabilities {
         stages: &[],
         fake: false,
     };
+    /// A virtual machine that can do everything; a starting point for those.
+    pub(crate) const MACHINE: Self = Self { shares_kernel: false, sized_memory: true, ..Self::CONTAINER };
 
     /// Adds the networks that the platform's key `net` offers, and the one of the environment.
     pub(crate) fn with_networks(self, platform: &dyn Platform, environment: &EnvironmentSpec) -> Self {

@@ -73,14 +73,12 @@ impl Platform for Vmm {
     fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
         Capabilities {
             system: parts::boots_system(self, environment),
-            shares_kernel: false,
             needs_root: false,
             host_root: false,
             most_cpus: self.0.most_cpus,
-            sized_memory: true,
             makes_explicit: true,
             implies: IMPLIES,
-            ..Capabilities::CONTAINER
+            ..Capabilities::MACHINE
         }
         .with_networks(self, environment)
     }
