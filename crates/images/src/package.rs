@@ -83,7 +83,7 @@ impl Package {
     }
 
     /// Downloads the package, which apt(8) verifies by the archive's signature, and unpacks it into
-    /// an empty directory, without its documentation.
+    /// a directory, without its documentation.
     pub(crate) fn unpack(&self, staging: &Path, log: &Path) -> Result<(), PackageError> {
         let download = staging.join("download");
         fs::create_dir(&download).map_err(FileError::of("make the directory", &download))?;

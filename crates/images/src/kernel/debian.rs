@@ -51,16 +51,21 @@ pub(super) fn open(directory: &Path) -> Result<GuestKernel, KernelError> {
     Ok(GuestKernel { boot, modules: Some(modules), source: format!("Debian's {release}"), release })
 }
 
+/// The image and its release. Newer packages have it beside the modules.
 fn image(directory: &Path) -> Result<(PathBuf, String), KernelError> {
-    let boot = directory.join("boot");
-    let mut entries = fs::read_dir(&boot).map_err(FileError::of("read the directory", &boot))?.flatten();
-    let image = entries.find_map(|entry| {
-        let release = entry.file_name().into_string().ok()?.strip_prefix("vmlinuz-")?.to_string();
-        Some((entry.path(), release))
-    });
-    image.ok_or_else(|| KernelError::Unfit {
-        path: boot,
-        reason: "the package holds no vmlinuz-RELEASE".into(),
+    let entries = |below: &str| {
+        let entries = fs::read_dir(directory.join(below)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some((entry.path(), entry.file_name().into_string().ok()?)))
+    };
+    let in_boot =
+        entries("boot").find_map(|(path, name)| Some((path, name.strip_prefix("vmlinuz-")?.to_string())));
+    let beside_modules = || {
+        let mut images = entries("usr/lib/modules").map(|(path, release)| (path.join("vmlinuz"), release));
+        images.find(|(path, _)| path.is_file())
+    };
+    in_boot.or_else(beside_modules).ok_or_else(|| KernelError::Unfit {
+        path: directory.into(),
+        reason: "the package holds no vmlinuz".into(),
     })
 }
 
@@ -94,9 +99,12 @@ fn candidate(log: &Path) -> Result<Package, KernelError> {
     Ok(Package::candidate(&name, log)?)
 }
 
-/// Downloads and unpacks the package, and decompresses the kernel.
+/// Downloads and unpacks the package and its parts, and decompresses the kernel.
 fn make(package: &Package, staging: &Path, log: &Path) -> Result<(), KernelError> {
     package.unpack(staging, log)?;
+    for part in parts_of(&show(&package.name, log)?) {
+        Package::candidate(part, log)?.unpack(staging, log)?;
+    }
     let (image, _) = image(staging)?;
     let bytes = fs::read(&image).map_err(FileError::of("read", &image))?;
     unpack(&bytes, &image, staging)?;
@@ -106,8 +114,20 @@ fn make(package: &Package, staging: &Path, log: &Path) -> Result<(), KernelError
 
 /// The kernel that a package depends on.
 fn depends(paragraph: &str) -> Option<String> {
-    let names = field(paragraph, "Depends")?.split(',').filter_map(|one| one.split_whitespace().next());
-    names.into_iter().find(|name| name.starts_with("linux-image-")).map(Into::into)
+    dependencies(paragraph).find(|name| name.starts_with("linux-image-")).map(Into::into)
+}
+
+/// The packages that hold what a kernel's package is made of, if it is empty itself, as those of
+/// Linux 7.2 are: the list of what is built in, the image and the modules.
+fn parts_of(paragraph: &str) -> impl Iterator<Item = &str> {
+    const PARTS: [&str; 3] = ["linux-base-", "linux-binary-", "linux-modules-"];
+    dependencies(paragraph).filter(|name| PARTS.iter().any(|part| name.starts_with(part)))
+}
+
+/// The names of the packages that a package depends on; of alternatives the first.
+fn dependencies(paragraph: &str) -> impl Iterator<Item = &str> {
+    let names = field(paragraph, "Depends").unwrap_or_default();
+    names.split(',').filter_map(|one| one.split_whitespace().next())
 }
 
 #[cfg(test)]
@@ -119,6 +139,27 @@ mod tests {
         let text = "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\nDepends: base, linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\nDescription: Linux\n Depends: nothing\n\nPackage: other\nSection: kernel\n";
         assert_eq!(depends(text).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(depends(""), None);
+        assert_eq!(parts_of(text).next(), None);
+    }
+
+    /// The package of Linux 7.2 in Debian unstable is empty, and these are its dependencies.
+    #[test]
+    fn a_kernel_in_several_packages() {
+        let text = "Package: linux-image-7.2.13+deb14-cloud-amd64\nDepends: dracut | initramfs-tools (>= 0.120+deb8u2), linux-base-7.2.13+deb14-cloud-amd64 (= 7.2.13-1), linux-binary-7.2.13+deb14-cloud-amd64 (= 7.2.13-1), linux-modules-7.2.13+deb14-cloud-amd64 (= 7.2.13-1)\nPre-Depends: linux-base (>= 4.17~)\n";
+        let parts: Vec<&str> = parts_of(text).collect();
+        let part = |name: &str| format!("linux-{name}-7.2.13+deb14-cloud-amd64");
+        assert_eq!(parts, ["base", "binary", "modules"].map(part));
+        let base = tempfile::tempdir().unwrap();
+        let modules = base.path().join("usr/lib/modules/7.2.13");
+        fs::create_dir_all(&modules).unwrap();
+        let error = open(base.path()).unwrap_err().to_string();
+        assert!(error.contains("holds no vmlinuz"), "{error}");
+        fs::write(modules.join("vmlinuz"), "an image").unwrap();
+        let drivers = "kernel/drivers/virtio/virtio_pci.ko\nkernel/drivers/char/virtio_console.ko\n";
+        fs::write(modules.join("modules.builtin"), drivers).unwrap();
+        let kernel = open(base.path()).unwrap();
+        assert_eq!((kernel.release.as_str(), kernel.boot.clone()), ("7.2.13", modules.join("vmlinuz")));
+        assert!(kernel.has("virtio_console"));
     }
 
     #[test]
