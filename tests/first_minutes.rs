@@ -1,6 +1,6 @@
 //! The first experience of a new user: what a quick run selects, and what a terminal shows of it.
 
-use crate::support::{Stage, listed, shown, trials};
+use crate::support::{Said, Stage, listed, shown, trials};
 
 /// A run that chooses for the user says in a line how many platforms it does not have here. No
 /// machine has every platform.
@@ -44,6 +44,17 @@ mod fakes {
         }
         let named = stage.stdout("run --quick --on native,podman --dry-run");
         assert_eq!(environments(&named), ["native", "podman"]);
+    }
+
+    /// Hints name options, which `weigh` alone does not take. Without a place for its state, it
+    /// measures nothing.
+    #[test]
+    fn weigh_alone_says_which_command_takes_options() {
+        let stage = Stage::with_fakes();
+        let mut command = stage.weigh();
+        let said = Said::of("weigh", command.env("WEIGH_STATE", "nowhere").output().unwrap());
+        said.says(&["this is `weigh run --quick`", "must be an absolute path"]);
+        stage.stdout("run --quick --on all --dry-run");
     }
 
     /// The result of one metric of one command in three environments fits a small screen.

@@ -50,6 +50,10 @@ impl OutputArgs {
     }
 }
 
+/// What the user is told where no command is given, because hints name options.
+const ALONE: &str =
+    "this is `weigh run --quick`; options stand behind it, as in `weigh run --quick --on all`";
+
 /// Runs the command that the arguments name. Without a command, runs a quick comparison of
 /// everything that can run here.
 ///
@@ -59,7 +63,10 @@ pub fn run(line: CommandLine) -> Result<(), Failure> {
     if let Some(factor) = std::env::var_os(deadlines::VARIABLE) {
         deadlines::set(&factor.to_string_lossy()).map_err(|error| Failure::input(error.to_string()))?;
     }
-    let Some(command) = line.cli.command else { return run(quick()) };
+    let Some(command) = line.cli.command else {
+        ui::note(ALONE);
+        return run(quick());
+    };
     match command {
         Command::Study(args) => study::run(&args),
         Command::Doctor(arg) => doctor::run(arg.json),
