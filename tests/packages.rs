@@ -176,6 +176,30 @@ fn a_guest_program_with_a_path_of_this_machine_is_not_packaged() {
     assert!(asked.contains("--remap-path-prefix=/sysroot/lib/rustlib/src/rust=/rustc/0123"), "{asked}");
 }
 
+/// They are no crates, and bring no files from which their licences could be copied.
+#[test]
+fn notices_have_the_licences_of_the_libraries_of_c() {
+    let here = tempfile::tempdir().unwrap();
+    if !Path::new("/usr/share/common-licenses/LGPL-2.1").exists() {
+        eprintln!("SKIPPED packages: this system does not have Debian's texts of licences");
+        return;
+    }
+    let cargo = "#!/bin/sh\necho '{\"packages\": [{\"id\": \"w\", \"name\": \"weighbridge\", \"version\": \"1\", \
+                 \"license\": \"Apache-2.0\", \"source\": null, \"manifest_path\": \"/w/Cargo.toml\", \
+                 \"targets\": []}], \"resolve\": {\"nodes\": [{\"id\": \"w\", \"deps\": []}]}}'\n";
+    program(&here.path().join("cargo"), cargo);
+    std::fs::write(here.path().join("Cargo.lock"), "").unwrap();
+    let path = format!("{}:{}", here.path().display(), std::env::var("PATH").unwrap());
+    let mut notices = Command::new(Path::new(PACKAGING).join("notices"));
+    notices.args(["triple", "NOTICES.txt", "sbom.json"]).current_dir(here.path()).env("PATH", path);
+    let output = notices.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(here.path().join("NOTICES.txt")).unwrap();
+    for part in ["Rich Felker", "GNU LESSER GENERAL PUBLIC LICENSE", "wasi-libc: "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
 /// A run succeeds as soon as anything was measured, so `packaging/checks` looks at what was.
 #[test]
 fn a_run_in_which_an_environment_failed_passes_no_check() {
