@@ -10,6 +10,7 @@ use weigh_host::command::{Finished, Invocation};
 /// Names a static `weigh`.
 const VARIABLE: &str = "WEIGH_STATIC";
 const ROUNDS: usize = 10;
+const HELP: &str = "help";
 /// Those that call the C library or the kernel, or are large enough for their place in memory to
 /// matter.
 const KERNELS: [&str; 5] = [
@@ -30,11 +31,15 @@ pub fn commands() -> Outcome {
     let samples = samples.into_temp_path();
     let samples = samples.to_str().ok_or("the path is no text")?;
     let mut lines = Vec::new();
-    for (what, line) in [("help", vec!["--help"]), ("analyse 1000000 samples", vec!["analyse", samples])] {
+    for (what, line) in [(HELP, vec!["--help"]), ("analyse 1000000 samples", vec!["analyse", samples])] {
         let time = |program: &Path| -> Fallible<f64> { Ok(run(program, &line)?.took.as_secs_f64()) };
         let (mut fixed, mut shared) = alternate(|| time(packaged), || time(&own))?;
         let (value, text) = ratio(&fixed, &shared)?;
         let (fixed, shared) = (median(&mut fixed) * 1e3, median(&mut shared) * 1e3);
+        if what == HELP {
+            let what = format!("{what}, static (median)");
+            lines.push(Line { what, value: format!("{fixed:.1} ms"), goal: "<= 10 ms", met: fixed <= 10.0 });
+        }
         let what = format!("{what}: static {fixed:.1} ms, dynamic {shared:.1} ms (medians)");
         lines.push(Line { what, value: text, goal: "<= 1.1", met: value <= 1.1 });
     }

@@ -91,7 +91,9 @@ fn guest_program(name: &str, profile: &str) -> Fallible<PathBuf> {
     triples
         .flatten()
         .map(|triple| triple.path().join(profile).join(name))
-        .find(|path| path.exists())
+        // A build for another target may have left an older one.
+        .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
+        .filter(|path| path.exists())
         .ok_or_else(|| format!("{name} is not below {}", target.display()).into())
 }
 
