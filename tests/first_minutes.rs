@@ -1,6 +1,8 @@
 //! The first experience of a new user: what a quick run selects, and what a terminal shows of it.
 
-use crate::support::{Said, Stage, listed, shown, trials};
+use crate::support::{Said, Stage, is_root, listed, shown, trials, words};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 /// A run that chooses for the user says in a line how many platforms it does not have here. No
 /// machine has every platform.
@@ -17,6 +19,35 @@ fn missing_platforms_are_counted_in_a_line() {
             .then(|| count.parse::<usize>().unwrap())
     });
     assert!(count.is_some_and(|count| count > 0), "{}", said.stderr);
+    stage.host_is_as_before();
+}
+
+/// On a network that drops packets apt-get waits for minutes, and a quick run has three: what waits
+/// for a kernel is named with the command that fetches it. Other programs than apt's are not found.
+#[test]
+fn a_quick_run_does_not_wait_for_a_kernel() {
+    let test = "a_quick_run_does_not_wait_for_a_kernel";
+    if !is_root(test, "a user-mode kernel needs root") {
+        return;
+    }
+    let stage = Stage::new();
+    let programs = stage.here().join("bin");
+    fs::create_dir(&programs).unwrap();
+    for (name, script) in
+        [("apt-cache", "echo Version: 1"), ("apt-get", "exec /bin/sleep 4321"), ("dpkg-deb", "exit 1")]
+    {
+        let path = programs.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = stage.weigh();
+    command.env("PATH", &programs).env("WEIGH_CACHE", stage.here().join("cache"));
+    // The baseline is examined after the platforms, so that nothing is measured.
+    let line = "run noploop --quick --budget 16s --baseline nosuch";
+    let said = Said::of(line, command.args(words(line)).output().unwrap());
+    let said = said.ends_saying(2, &["there is no platform `nosuch`", "`weigh doctor` waits for it"]);
+    let note = said.stderr.lines().find(|line| line.starts_with("note: without "));
+    assert!(note.is_some_and(|note| note.contains("uml")), "{}", said.stderr);
     stage.host_is_as_before();
 }
 

@@ -39,6 +39,7 @@ fn prepare(ledger: &Ledger, run: &str, image: &ImageSpec, scratch: &Path) -> Fal
         run: run.into(),
         programs,
         is_root: weigh_host::facts::is_root(),
+        fetch_until: None,
     };
     Ok((host, Arc::new(root)))
 }

@@ -12,7 +12,7 @@ pub(crate) use payload::decompress;
 
 use crate::FileError;
 use crate::modules::ModuleTree;
-use crate::package::PackageError;
+use crate::package::{Fetching, PackageError};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +53,9 @@ pub enum KernelError {
         /// Why Debian's kernel is not available.
         reason: String,
     },
+    /// The moment of [`Fetching::until`] has come.
+    #[error("there was no more time to fetch Debian's cloud kernel")]
+    Late,
     /// Downloading or unpacking Debian's kernel failed.
     #[error("Debian's cloud kernel could not be fetched: {0}")]
     Fetch(#[from] CommandError),
@@ -69,6 +72,7 @@ pub enum KernelError {
 impl From<PackageError> for KernelError {
     fn from(error: PackageError) -> Self {
         match error {
+            PackageError::Late => Self::Late,
             PackageError::Command(error) => Self::Fetch(error),
             PackageError::Cache(reason) => Self::Cache(reason),
             PackageError::File(error) => Self::File(error),
@@ -106,8 +110,7 @@ impl GuestKernel {
     }
 
     /// The kernel at this path, or by default the one described in the module's documentation. It
-    /// may be downloaded and decompressed into the cache; `log` gets the output of the programs
-    /// used.
+    /// may be downloaded and decompressed into the cache.
     ///
     /// # Errors
     /// None is available, or the named one does not suit a guest.
@@ -115,14 +118,14 @@ impl GuestKernel {
         named: Option<&Path>,
         cache: &CacheDirectory,
         ledger: &Ledger,
-        log: &Path,
+        fetching: Fetching<'_>,
     ) -> Result<Self, KernelError> {
         if let Some(path) = named {
             return Self::named(path, Path::new("/lib/modules"))?.decompressed(cache, ledger);
         }
         match newest(Path::new("/boot"), Path::new("/lib/modules")) {
             Some(kernel) => kernel.decompressed(cache, ledger),
-            None => debian::kernel(cache, ledger, log),
+            None => debian::kernel(cache, ledger, fetching),
         }
     }
 

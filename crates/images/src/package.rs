@@ -4,7 +4,7 @@
 use crate::FileError;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weigh_host::cache::{CacheDirectory, CacheError};
 use weigh_host::command::{CommandError, Invocation, find_program};
 use weigh_host::ledger::Ledger;
@@ -19,6 +19,33 @@ const UNPACK: Duration = Duration::from_secs(120);
 /// Debian's package of the user-mode kernel, and the program in it.
 const USER_MODE: (&str, &str) = ("user-mode-linux", "usr/bin/linux.uml");
 
+/// How packages are fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetching<'a> {
+    /// A file that gets the output of the programs used.
+    pub log: &'a Path,
+    /// The moment at which a download is given up, and after which none begins. Without one, only
+    /// the deadline of each program counts.
+    pub until: Option<Instant>,
+}
+
+impl Fetching<'_> {
+    /// What is left of the deadline of a program.
+    fn left(&self, deadline: Duration) -> Result<Duration, PackageError> {
+        let left = self.until.map_or(deadline, |until| until.saturating_duration_since(Instant::now()));
+        if left.is_zero() { Err(PackageError::Late) } else { Ok(left.min(deadline)) }
+    }
+
+    /// The error of a program, which may have been killed because the time was over.
+    fn failed(&self, error: CommandError) -> PackageError {
+        let is_over = self.until.is_some_and(|until| Instant::now() >= until);
+        match error {
+            CommandError::Deadline { .. } if is_over => PackageError::Late,
+            other => other.into(),
+        }
+    }
+}
+
 /// Why a package is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
@@ -28,6 +55,9 @@ pub enum PackageError {
     /// apt does not know the package.
     #[error("apt knows no {0}")]
     Unknown(String),
+    /// The moment of [`Fetching::until`] has come.
+    #[error("there was no more time to fetch it")]
+    Late,
     /// apt-get succeeded, and there is no file.
     #[error("apt-get downloaded no file for the package {0}")]
     Nothing(String),
@@ -70,8 +100,8 @@ pub(crate) struct Package {
 
 impl Package {
     /// The version of a package that apt(8) would install.
-    pub(crate) fn candidate(name: &str, log: &Path) -> Result<Self, PackageError> {
-        let paragraph = show(name, log)?;
+    pub(crate) fn candidate(name: &str, fetching: Fetching<'_>) -> Result<Self, PackageError> {
+        let paragraph = show(name, fetching)?;
         let unknown = || PackageError::Unknown(format!("version of the package {name}"));
         let version = field(&paragraph, "Version").ok_or_else(unknown)?.to_string();
         Ok(Self { name: name.into(), version })
@@ -84,7 +114,7 @@ impl Package {
 
     /// Downloads the package, which apt(8) verifies by the archive's signature, and unpacks it into
     /// a directory, without its documentation.
-    pub(crate) fn unpack(&self, staging: &Path, log: &Path) -> Result<(), PackageError> {
+    pub(crate) fn unpack(&self, staging: &Path, fetching: Fetching<'_>) -> Result<(), PackageError> {
         let download = staging.join("download");
         fs::create_dir(&download).map_err(FileError::of("make the directory", &download))?;
         Invocation::new("apt-get")
@@ -92,9 +122,10 @@ impl Package {
             .arg(format!("{}={}", self.name, self.version))
             .env("LC_ALL", "C")
             .current_dir(&download)
-            .deadline(FETCH)
-            .log_to(log)
-            .run_ok()?;
+            .deadline(fetching.left(FETCH)?)
+            .log_to(fetching.log)
+            .run_ok()
+            .map_err(|error| fetching.failed(error))?;
         let entry = fs::read_dir(&download).ok().and_then(|mut entries| entries.next()?.ok());
         let nothing = || PackageError::Nothing(self.name.clone());
         let package = entry.map(|entry| entry.path()).ok_or_else(nothing)?;
@@ -104,7 +135,7 @@ impl Package {
             .arg(staging)
             .env("LC_ALL", "C")
             .deadline(UNPACK)
-            .log_to(log)
+            .log_to(fetching.log)
             .run_ok()?;
         for rest in [download, staging.join("usr/share")] {
             if rest.exists() {
@@ -116,14 +147,16 @@ impl Package {
 }
 
 /// The metadata of the candidate of a package; empty if apt(8) does not know it.
-pub(crate) fn show(package: &str, log: &Path) -> Result<String, PackageError> {
+pub(crate) fn show(package: &str, fetching: Fetching<'_>) -> Result<String, PackageError> {
+    let deadline = fetching.left(LOOK_UP)?;
     for program in ["apt-get", "apt-cache", "dpkg-deb"] {
         if find_program(program).is_none() {
             return Err(PackageError::NoProgram(program));
         }
     }
     let show = Invocation::new("apt-cache").args(["show", "--no-all-versions", package]);
-    let finished = show.env("LC_ALL", "C").deadline(LOOK_UP).log_to(log).run()?;
+    let show = show.env("LC_ALL", "C").deadline(deadline).log_to(fetching.log);
+    let finished = show.run().map_err(|error| fetching.failed(error))?;
     Ok(String::from_utf8_lossy(&finished.output).into_owned())
 }
 
@@ -150,23 +183,22 @@ pub fn cached_user_mode_kernel(cache: &CacheDirectory) -> Option<PathBuf> {
     programs.pop()
 }
 
-/// Debian's user-mode kernel, downloaded into the cache if it is not there. `log` gets the output
-/// of the programs used.
+/// Debian's user-mode kernel, downloaded into the cache if it is not there.
 ///
 /// # Errors
 /// It is not available, for example without a network.
 pub fn user_mode_kernel(
     cache: &CacheDirectory,
     ledger: &Ledger,
-    log: &Path,
+    fetching: Fetching<'_>,
 ) -> Result<PathBuf, PackageError> {
     if let Some(program) = cached_user_mode_kernel(cache) {
         return Ok(program);
     }
     let (name, program) = USER_MODE;
-    let package = Package::candidate(name, log)?;
+    let package = Package::candidate(name, fetching)?;
     let directory = cache.directory(&package.label(), ledger, |staging| {
-        package.unpack(staging, log)?;
+        package.unpack(staging, fetching)?;
         // An unsuitable package must not stay in the cache.
         let without = || PackageError::Without { package: name.into(), file: program };
         if staging.join(program).is_file() { Ok(()) } else { Err(without()) }
@@ -177,6 +209,18 @@ pub fn user_mode_kernel(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weigh_host::state::StateDirectory;
+
+    #[test]
+    fn nothing_is_begun_when_the_time_is_over() {
+        let base = tempfile::tempdir().unwrap();
+        let ledger = Ledger::create(&StateDirectory::at(base.path().join("state")), "run").unwrap();
+        let log = base.path().join("log");
+        let fetching = Fetching { log: &log, until: Some(Instant::now()) };
+        let found = user_mode_kernel(&CacheDirectory::at(base.path()), &ledger, fetching);
+        assert!(matches!(found, Err(PackageError::Late)), "{found:?}");
+        assert!(!log.exists());
+    }
 
     #[test]
     fn only_complete_entries_are_used() {

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use weigh_host::accounts::Accounts;
 use weigh_host::cgroup::{Cgroup, CgroupError, Freezer, Hierarchy};
 use weigh_host::command::CommandError;
@@ -375,6 +376,8 @@ pub struct Host {
     pub programs: Programs,
     /// Whether weighbridge is root.
     pub is_root: bool,
+    /// The moment at which fetching a guest's kernel is given up; absent if it may take its time.
+    pub fetch_until: Option<Instant>,
 }
 
 impl Host {

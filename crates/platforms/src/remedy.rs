@@ -9,6 +9,9 @@ use std::path::Path;
 /// The remedy for what only root may do.
 pub(crate) const AS_ROOT: &str = "run weigh as root; `sudo weigh doctor` shows what is ready then";
 
+/// The remedy for a guest's kernel that was not fetched before [`crate::Host::fetch_until`].
+pub const FETCH: &str = "give it more time: `weigh doctor` waits for it and keeps it";
+
 /// Returns the command of a remedy: the first text in backticks that has two words or more and
 /// begins with a program's name, which keys and options do not.
 pub fn command(remedy: &str) -> Option<&str> {

@@ -25,14 +25,14 @@ use crate::helpers::version_text;
 use crate::vm::tap;
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, KeySpec, Platform, PlatformError, Result,
-    common_keys, setting,
+    common_keys, remedy, setting,
 };
 use root::{initramfs, initramfs_path, mounts, utf8};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::PathBuf;
 use weigh_host::cache::CacheDirectory;
 use weigh_host::command::find_program;
-use weigh_images::package::{cached_user_mode_kernel, user_mode_kernel};
+use weigh_images::package::{Fetching, PackageError, cached_user_mode_kernel, user_mode_kernel};
 use weigh_images::{Bind, Root};
 use weigh_model::EnvironmentSpec;
 use weigh_protocol::boot::BootMount;
@@ -98,10 +98,12 @@ impl Uml {
         let Some(cache) = cache.filter(|_| setting(self, environment, "binary").is_empty()) else {
             return Err(missing);
         };
-        user_mode_kernel(&cache, &host.ledger, &host.logs.join(FETCH_LOG)).map(|_| ()).map_err(|error| {
+        let log = host.logs.join(FETCH_LOG);
+        let fetching = Fetching { log: &log, until: host.fetch_until };
+        user_mode_kernel(&cache, &host.ledger, fetching).map(|_| ()).map_err(|error| {
             PlatformError::unavailable(
                 format!("the program {} is missing and could not be fetched: {error}", PROGRAMS[0]),
-                REMEDY,
+                if matches!(error, PackageError::Late) { remedy::FETCH } else { REMEDY },
             )
         })
     }

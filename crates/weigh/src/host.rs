@@ -6,6 +6,7 @@ use crate::request::random_seed;
 use crate::ui;
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use weigh_host::cgroup::Hierarchy;
 use weigh_host::ledger::{self, Change, Ledger};
 use weigh_host::lock::{HostLock, LockError};
@@ -16,7 +17,7 @@ use weigh_images::store::Store;
 use weigh_images::{ImageError, Programs};
 use weigh_model::{EnvironmentSpec, ImageSpec, number_of};
 use weigh_platforms::loader::RemoteMachine;
-use weigh_platforms::{self as platforms, Availability, Host, Platform, PlatformError, Undoers};
+use weigh_platforms::{self as platforms, Availability, Host, Platform, PlatformError, Undoers, remedy};
 
 /// The right to change this host, until dropped or closed.
 pub struct HostSession {
@@ -60,7 +61,8 @@ impl HostSession {
         match scratch(&state, &ledger, logs) {
             Ok((work, logs, programs)) => {
                 let (run, hierarchy) = (ledger.run().to_string(), Hierarchy::detect());
-                let host = Host { ledger, hierarchy, work, logs, run, programs, is_root: facts::is_root() };
+                let (is_root, fetch_until) = (facts::is_root(), None);
+                let host = Host { ledger, hierarchy, work, logs, run, programs, is_root, fetch_until };
                 Ok(Self { host, leftovers, lock })
             }
             Err(failure) => {
@@ -173,11 +175,12 @@ pub fn ledger_failure(error: ledger::LedgerError) -> Failure {
 /// The questions that planning asks about the host. Bad input is refused before the first question,
 /// so that a mistyped command never touches the host.
 pub trait HostView {
-    /// Returns the platforms to compare when the user names none.
+    /// Returns the platforms to compare when the user names none. `fetching` is the time in which
+    /// kernels of guests may be fetched, if it is bounded.
     ///
     /// # Errors
     /// The host cannot be used.
-    fn ready_platforms(&mut self) -> Result<Vec<String>, Failure>;
+    fn ready_platforms(&mut self, fetching: Option<Duration>) -> Result<Vec<String>, Failure>;
 
     /// Makes an environment explicit, as [`Platform::make_explicit`] does.
     ///
@@ -220,7 +223,7 @@ pub enum NoHost {
 }
 
 impl HostView for NoHost {
-    fn ready_platforms(&mut self) -> Result<Vec<String>, Failure> {
+    fn ready_platforms(&mut self, _: Option<Duration>) -> Result<Vec<String>, Failure> {
         Ok(platforms::defaults().map(|platform| platform.name().to_string()).collect())
     }
 
@@ -265,11 +268,15 @@ impl LocalHost {
     /// # Errors
     /// As [`HostSession::open`].
     pub fn host(&mut self) -> Result<&Host, Failure> {
+        Ok(&self.session()?.host)
+    }
+
+    fn session(&mut self) -> Result<&mut HostSession, Failure> {
         let session = match self.session.take() {
             Some(session) => session,
             None => HostSession::open("making a plan", None)?,
         };
-        Ok(&self.session.insert(session).host)
+        Ok(self.session.insert(session))
     }
 
     /// Undoes the changes that were made to answer questions.
@@ -295,16 +302,30 @@ impl LocalHost {
 }
 
 impl HostView for LocalHost {
-    fn ready_platforms(&mut self) -> Result<Vec<String>, Failure> {
-        let host = self.host()?;
+    fn ready_platforms(&mut self, fetching: Option<Duration>) -> Result<Vec<String>, Failure> {
+        let host = &mut self.session()?.host;
+        host.fetch_until = fetching.and_then(|time| Instant::now().checked_add(time));
         let platforms: Vec<_> = platforms::defaults().collect();
         let found = platforms::availabilities(host, &platforms);
-        let ready =
-            platforms.iter().zip(found).filter(|(_, found)| matches!(found, Availability::Ready { .. }));
-        let ready: Vec<String> = ready.map(|(platform, _)| platform.name().to_string()).collect();
-        let missing = platforms.len() - ready.len();
+        let (mut ready, mut late, mut missing) = (Vec::new(), Vec::new(), 0);
+        for (platform, found) in platforms.iter().zip(found) {
+            match found {
+                Availability::Ready { .. } => ready.push(platform.name().to_string()),
+                Availability::Missing { remedy: Some(remedy), .. } if remedy == remedy::FETCH => {
+                    late.push(platform.name());
+                }
+                Availability::Missing { .. } => missing += 1,
+            }
+        }
         if missing > 0 {
             ui::note(&format!("{} not ready: `weigh doctor` says why", number_of(missing, "platform")));
+        }
+        if !late.is_empty() {
+            self.note(&format!(
+                "without {}: a kernel for its guests was not fetched in time; `weigh doctor` waits for it \
+                 and keeps it",
+                late.join(", ")
+            ));
         }
         Ok(ready)
     }

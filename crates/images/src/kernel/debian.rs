@@ -3,7 +3,7 @@
 use super::{CACHE, GuestKernel, KernelError, VMLINUX, parts, unpack};
 use crate::FileError;
 use crate::modules::ModuleTree;
-use crate::package::{Package, field, show};
+use crate::package::{Fetching, Package, field, show};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weigh_host::cache::CacheDirectory;
@@ -16,11 +16,11 @@ const PREFIX: &str = "debian-";
 pub(super) fn kernel(
     cache: &CacheDirectory,
     ledger: &Ledger,
-    log: &Path,
+    fetching: Fetching<'_>,
 ) -> Result<GuestKernel, KernelError> {
     let directory = match cached(cache) {
         Some(directory) => directory,
-        None => fetch(cache, ledger, log)?,
+        None => fetch(cache, ledger, fetching)?,
     };
     open(&directory)
 }
@@ -75,14 +75,14 @@ fn modules(directory: &Path, release: &str) -> PathBuf {
     if usr.is_dir() { usr } else { directory.join("lib/modules").join(release) }
 }
 
-fn fetch(cache: &CacheDirectory, ledger: &Ledger, log: &Path) -> Result<PathBuf, KernelError> {
-    let package = candidate(log)?;
+fn fetch(cache: &CacheDirectory, ledger: &Ledger, fetching: Fetching<'_>) -> Result<PathBuf, KernelError> {
+    let package = candidate(fetching)?;
     let name = format!("{CACHE}/{PREFIX}{}", package.label());
-    Ok(cache.directory(&name, ledger, |staging| make(&package, staging, log))?)
+    Ok(cache.directory(&name, ledger, |staging| make(&package, staging, fetching))?)
 }
 
 /// The package on which the metapackage depends.
-fn candidate(log: &Path) -> Result<Package, KernelError> {
+fn candidate(fetching: Fetching<'_>) -> Result<Package, KernelError> {
     let architecture = match std::env::consts::ARCH {
         "aarch64" => "arm64",
         "x86_64" => "amd64",
@@ -92,18 +92,18 @@ fn candidate(log: &Path) -> Result<Package, KernelError> {
         }
     };
     let meta = format!("linux-image-cloud-{architecture}");
-    let name = depends(&show(&meta, log)?).ok_or_else(|| {
+    let name = depends(&show(&meta, fetching)?).ok_or_else(|| {
         let reason = format!("apt knows no kernel that the package {meta} depends on");
         KernelError::Unobtainable { reason }
     })?;
-    Ok(Package::candidate(&name, log)?)
+    Ok(Package::candidate(&name, fetching)?)
 }
 
 /// Downloads and unpacks the package and its parts, and decompresses the kernel.
-fn make(package: &Package, staging: &Path, log: &Path) -> Result<(), KernelError> {
-    package.unpack(staging, log)?;
-    for part in parts_of(&show(&package.name, log)?) {
-        Package::candidate(part, log)?.unpack(staging, log)?;
+fn make(package: &Package, staging: &Path, fetching: Fetching<'_>) -> Result<(), KernelError> {
+    package.unpack(staging, fetching)?;
+    for part in parts_of(&show(&package.name, fetching)?) {
+        Package::candidate(part, fetching)?.unpack(staging, fetching)?;
     }
     let (image, _) = image(staging)?;
     let bytes = fs::read(&image).map_err(FileError::of("read", &image))?;

@@ -33,7 +33,8 @@ impl Bench {
         }
         let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into(), module: None };
         let is_root = weigh_host::facts::is_root();
-        let host = Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root };
+        let (hierarchy, fetch_until) = (Hierarchy::detect(), None);
+        let host = Host { ledger, hierarchy, work, logs, run, programs, is_root, fetch_until };
         Self { base, host }
     }
 

@@ -4,7 +4,7 @@
 
 use super::disk::{self as vm_disk, DataDiskSpec};
 use crate::qemu::share::Share;
-use crate::{GuestRequest, Host, PlatformError, Result};
+use crate::{GuestRequest, Host, PlatformError, Result, remedy};
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,6 +14,7 @@ use weigh_host::cache::CacheDirectory;
 use weigh_images::Root;
 use weigh_images::initramfs::Initramfs;
 use weigh_images::kernel::{GuestKernel, KernelError};
+use weigh_images::package::Fetching;
 use weigh_protocol::boot::{BootModule, BootMount, MODULES, MOUNTS};
 
 /// Name of the initial RAM file system in the directory for prepared files.
@@ -82,7 +83,9 @@ pub(crate) fn kernel(host: &Host, named: Option<&Path>) -> Result<GuestKernel> {
         )
     })?;
     let log = host.logs.join("kernel.log");
-    GuestKernel::find(named, &cache, &host.ledger, &log).map_err(|error| match error {
+    let fetching = Fetching { log: &log, until: host.fetch_until };
+    GuestKernel::find(named, &cache, &host.ledger, fetching).map_err(|error| match error {
+        KernelError::Late => PlatformError::unavailable(error.to_string(), remedy::FETCH),
         KernelError::Unobtainable { .. } | KernelError::Fetch(_) => PlatformError::unavailable(
             error.to_string(),
             "check the network and run `apt-get update`, or name a kernel with kernel=PATH",

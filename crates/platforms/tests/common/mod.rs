@@ -219,6 +219,7 @@ impl Bench {
                 module: crate::static_probe::module().map(Into::into),
             },
             is_root: weigh_host::facts::is_root(),
+            fetch_until: None,
         };
         Self { host, state, instances: AtomicU64::new(1), _base: None, _turn: None }
     }

@@ -64,7 +64,7 @@ fn targets(platforms: &[String], host: &mut LocalHost) -> Result<Vec<Target>, Fa
     let is_all = platforms.iter().any(|text| text == ALL);
     let mut specs = Vec::new();
     if is_all {
-        for name in host.ready_platforms()? {
+        for name in host.ready_platforms(None)? {
             specs.push(EnvironmentSpec::parse(&name)?);
         }
     } else {

@@ -4,6 +4,7 @@ use super::choice;
 use crate::cli::MeasureArgs;
 use crate::error::{ExitKind, Failure};
 use crate::host::HostView;
+use std::time::Duration;
 use weigh_model::{EnvironmentPlan, EnvironmentSpec, ImageSpec, Plan, parse_environment_list};
 use weigh_platforms::{self as platforms, Capabilities};
 
@@ -39,8 +40,8 @@ pub fn environments(
     }
     let named_by_user = args.names_environments();
     if !named_by_user {
-        let ready = host.ready_platforms()?;
-        let names = if args.on.is_empty() && args.quick { one_of_each(ready, host)? } else { ready };
+        let ready = host.ready_platforms(fetching(args)?)?;
+        let names = if args.fits_budget() { one_of_each(ready, host)? } else { ready };
         for name in names {
             specs.push(EnvironmentSpec::parse(&name)?);
         }
@@ -79,6 +80,14 @@ pub fn environments(
         plans.push(EnvironmentPlan { name, spec: explicit, variables: Default::default() });
     }
     Ok((plans, baseline_name))
+}
+
+/// The time in which a run that chooses for the user may fetch kernels of guests: an eighth of its
+/// budget, in which a network that works brings 30 MB.
+fn fetching(args: &MeasureArgs) -> Result<Option<Duration>, Failure> {
+    const SHARE: f64 = 1.0 / 8.0;
+    let budget_s = if args.fits_budget() { super::budget(args)? } else { None };
+    Ok(budget_s.map(|budget_s| Duration::from_secs_f64(budget_s * SHARE)))
 }
 
 /// Returns one ready platform of each kind, after a note on the others.

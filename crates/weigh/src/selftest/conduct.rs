@@ -228,6 +228,7 @@ impl SelftestRunner<'_> {
             run: format!("{}-{}", self.host.run, name.split('-').next().unwrap_or(name)),
             programs: self.host.programs.clone(),
             is_root: self.host.is_root,
+            fetch_until: self.host.fetch_until,
         })
     }
 }

@@ -114,6 +114,7 @@ fn host(directory: &Path) -> Host {
         run,
         programs,
         is_root: false,
+        fetch_until: None,
     }
 }
 

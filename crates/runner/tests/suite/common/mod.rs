@@ -257,6 +257,7 @@ pub fn host(directory: &Path) -> Host {
         run: name,
         programs,
         is_root: false,
+        fetch_until: None,
     }
 }
 

@@ -24,8 +24,9 @@ impl Bench {
         let programs = Programs { probe: "/bin/true".into(), kernels: "/bin/true".into(), module: None };
         let is_root = weigh_host::facts::is_root();
         let logs = base.path().into();
+        let (hierarchy, fetch_until) = (Hierarchy::detect(), None);
         Self {
-            host: Host { ledger, hierarchy: Hierarchy::detect(), work, logs, run, programs, is_root },
+            host: Host { ledger, hierarchy, work, logs, run, programs, is_root, fetch_until },
             _base: base,
         }
     }
