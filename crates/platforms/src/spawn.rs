@@ -276,7 +276,16 @@ fn clone(
     let blocked = child::block_signals();
     // SAFETY: without CLONE_VM the child has its own copy of the memory and goes on on its own copy
     // of this stack. `arguments` and `pidfd` outlive the call.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
+    let mut pid =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
+    // The filters of containers deny clone3, whose flags no filter sees, and allow clone(2), which
+    // takes no group to be born into.
+    if pid < 0 && into.is_none() && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+        let flags = arguments.flags | arguments.exit_signal;
+        // SAFETY: as above. The third argument is where the descriptor goes; the last two, whose order
+        // depends on the architecture, are not used.
+        pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, &raw mut pidfd, 0_usize, 0_usize) };
+    }
     if pid == 0 {
         prepared.run();
     }

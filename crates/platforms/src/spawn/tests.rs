@@ -105,6 +105,36 @@ fn a_process_keeps_the_original_limit_of_open_files() {
     assert!(String::from_utf8_lossy(&done.output).contains("1 passed"), "{test} did not run");
 }
 
+/// Docker's filter of system calls answers so, and that of weighbridge's own containers.
+fn deny_clone3() {
+    let instruction = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let filter = [
+        // "load" the number of the call, "jump" over the next if it is another, "return" (BPF).
+        instruction(0x20, 0, 0),
+        instruction(0x15, 1, libc::SYS_clone3 as u32),
+        instruction(0x06, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        instruction(0x06, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_ptr().cast_mut() };
+    rustix::thread::set_no_new_privs(true).unwrap();
+    // SAFETY: the program is valid for the call, which copies the instructions.
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+#[test]
+fn a_process_starts_where_clone3_is_denied() {
+    let place = Place::new();
+    // A filter holds for its thread and what that starts.
+    let start = || {
+        deny_clone3();
+        run(&place.request(&shell("echo started")))
+    };
+    let started = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
+    assert_eq!(started, "started\n");
+}
+
 #[test]
 fn a_plain_process_has_pipes_a_session_and_default_signals() {
     let place = Place::new();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::thread;
 use std::time::Duration;
 use weigh_host::accounts::Accounts;
-use weigh_host::cgroup::{Hierarchy, Layout};
+use weigh_host::cgroup::{CgroupError, Hierarchy};
 use weigh_host::energy::EnergyMeter;
 use weigh_host::virtualisation::{self, Virtualisation};
 use weigh_host::{facts, noise};
@@ -208,7 +208,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
         .collect();
     session.close()?;
     let host = facts::host_facts();
-    let limits = limits(host.root, Hierarchy::detect().layout());
+    let limits = limits(host.root, Hierarchy::detect().usable());
     let diagnosis = Diagnosis {
         selftest: LastSelftest::of(&host),
         platforms: states,
@@ -228,23 +228,32 @@ pub fn run(json: bool) -> Result<(), Failure> {
 }
 
 /// What prevents runs from limiting the CPUs and the memory of guests.
-fn limits(root: bool, layout: Layout) -> Option<noise::Finding> {
-    let finding = |what: &str, remedy: &str, command: &str| noise::Finding {
+fn limits(root: bool, groups: Result<(), CgroupError>) -> Option<noise::Finding> {
+    let finding = |what: &str, remedy: &str, command: Option<&str>| noise::Finding {
         what: what.into(),
         remedy: remedy.into(),
-        command: Some(command.into()),
+        command: command.map(Into::into),
     };
     if !root {
         let remedy = "run weigh as root: it then limits the memory of guests and can use more platforms";
         return Some(finding(
             "weigh does not run as root, so it cannot limit guests",
             remedy,
-            "sudo weigh doctor",
+            Some("sudo weigh doctor"),
         ));
     }
-    let remedy = "mount them, so that weigh can limit the memory of guests";
-    (layout == Layout::Missing)
-        .then(|| finding("no control groups are mounted", remedy, "mount -t cgroup2 none /sys/fs/cgroup"))
+    match groups {
+        Ok(()) => None,
+        Err(CgroupError::NotMounted) => {
+            let remedy = "mount them, so that weigh can limit the memory of guests";
+            let command = Some("mount -t cgroup2 none /sys/fs/cgroup");
+            Some(finding("no control groups are mounted", remedy, command))
+        }
+        Err(error) => {
+            let remedy = "start the container with `--privileged`: weigh then limits the memory of guests and can use more platforms";
+            Some(finding(&error.to_string(), remedy, None))
+        }
+    }
 }
 
 /// Whether this host has the feature that an alias promises. Its platform boots a guest to prove
@@ -514,10 +523,15 @@ mod tests {
         assert_eq!(lxc.command.as_deref(), Some("apt-get install lxc"));
         let odd = PlatformState::missing("runc", "it died".into(), None);
         assert!(odd.command.is_some_and(|command| command.starts_with("weigh run --on runc ")));
-        let nowhere = limits(false, Layout::V2).expect("an ordinary user has no limits");
+        let nowhere = limits(false, Ok(())).expect("an ordinary user has no limits");
         assert_eq!(nowhere.command.as_deref(), Some("sudo weigh doctor"));
-        assert!(limits(true, Layout::Missing).is_some_and(|found| found.command.is_some()));
-        assert_eq!(limits(true, Layout::Hybrid), None);
+        let missing = limits(true, Err(CgroupError::NotMounted));
+        assert!(missing.is_some_and(|found| found.command.is_some()));
+        assert_eq!(limits(true, Ok(())), None);
+        let (path, source) = ("/sys/fs/cgroup".into(), std::io::ErrorKind::ReadOnlyFilesystem.into());
+        let unwritable = limits(true, Err(CgroupError::ReadOnly { path, source })).unwrap();
+        assert!(unwritable.what.contains("not writable") && unwritable.remedy.contains("--privileged"));
+        assert_eq!(unwritable.command, None);
     }
 
     #[test]
