@@ -236,8 +236,15 @@ fn a_signal_reaches_the_whole_group() {
 #[test]
 fn strays_are_killed() {
     let mut probe = Driver::start();
-    let script = "sleep 100 & echo $!; setsid sleep 101 & echo $!; setsid sh -c 'sleep 102 & echo $!; sleep 103 & echo $!; wait' & sleep 0.3";
-    let ended = probe.run(shell(script));
+    let directory = tempfile::tempdir().unwrap();
+    let said = directory.path().join("said").display().to_string();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &said, rustix::fs::Mode::RWXU).unwrap();
+    // The command ends when the last of them has begun.
+    let script = format!(
+        "sleep 100 & echo $!; setsid sleep 101 & echo $!; \
+         setsid sh -c 'sleep 102 & echo $!; sleep 103 & echo $!; echo > {said}; wait' & read line < {said}"
+    );
+    let ended = probe.run(shell(&script));
     let pids: BTreeSet<u32> = ended.text().lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(pids.len(), 4);
     for pid in pids {
