@@ -1,8 +1,15 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-kills test-faults test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run rust dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-kills test-faults test-studies test-long lint bench figures book deny advisories fuzz miri
 
-run:
+run: rust
 	cargo run --release --package weighbridge
+
+# A cargo that is older than the edition, such as that of Debian 12, does not say what would help.
+rust:
+	@wanted=$$(sed -n 's/^rust-version = "1\.\([0-9]*\)"$$/\1/p' Cargo.toml); \
+	found=$$(cargo --version | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p'); \
+	{ command -v cargo > /dev/null && [ "$${found:-$$wanted}" -ge "$$wanted" ]; } || \
+	  { echo "weighbridge needs Rust 1.$$wanted or later; rustup has it: https://rustup.rs" >&2; exit 1; }
 
 # What is given to others, in target/packages: static binaries of both architectures in archives and
 # Debian packages. It needs git, python3, xz-utils, the targets of musl, of the other architecture and
@@ -26,7 +33,7 @@ test-crates:
 	packaging/crates
 
 # Examples of the documentation have a runner of their own: nextest runs none.
-test:
+test: rust
 	@echo "make test: about 12 minutes on two cores from a built tree, as root; the first build takes 10 more"
 	@$(MAKE) --no-print-directory lint
 	tests/run --workspace

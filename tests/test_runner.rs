@@ -1,4 +1,5 @@
-//! `tests/run`, which `make test` uses: skipped tests are listed, and failures stay failures.
+//! `tests/run`, which `make test` uses: skipped tests are listed, and failures stay failures. And what
+//! make says where cargo is too old.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -125,4 +126,40 @@ fn skip_messages_of_tests_have_one_form() {
 fn is_in_form(line: &str) -> bool {
     // The benchmarks are not tests.
     line.contains("/bench/src/") || line.split_once("\"SKIPPED ").is_some_and(|(_, rest)| rest.contains(": "))
+}
+
+/// Runs `make run` with a cargo that prints this as its version, and its arguments otherwise. Returns
+/// nothing where there is no make.
+fn make_run(here: &Path, version: &str) -> Option<Output> {
+    let cargo = here.join("cargo");
+    let script =
+        format!("#!/bin/sh\nif [ \"$1\" = --version ]; then echo '{version}'; else echo \"$*\"; fi\n");
+    std::fs::write(&cargo, script).unwrap();
+    std::fs::set_permissions(&cargo, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut make = Command::new("make");
+    make.arg("run").current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).env_remove("MAKEFLAGS");
+    make.env("PATH", format!("{}:/usr/bin:/bin", here.display())).output().ok()
+}
+
+#[test]
+fn an_old_cargo_is_not_asked_to_build() {
+    let here = tempfile::tempdir().unwrap();
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    let present = format!("cargo {oldest}.0 (f2d3ce0bd 2026-03-21)");
+    for (version, builds) in [
+        ("cargo 1.65.0", false),
+        ("cargo 1.85.0-nightly (86d69c705 2024-12-28)", false),
+        (present.as_str(), true),
+        ("cargo 1.1000.0", true),
+        ("cargo 2.0.0", true),
+        ("something else", true),
+    ] {
+        let Some(output) = make_run(here.path(), version) else {
+            return eprintln!("SKIPPED an_old_cargo_is_not_asked_to_build: no make");
+        };
+        assert_eq!(output.status.success(), builds, "{version}");
+        let built = said(&output).lines().any(|line| line == "run --release --package weighbridge");
+        let told = String::from_utf8_lossy(&output.stderr).contains(&format!("needs Rust {oldest} or later"));
+        assert_eq!((built, told), (builds, !builds), "{version}: {output:?}");
+    }
 }
