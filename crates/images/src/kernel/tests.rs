@@ -130,7 +130,8 @@ fn the_real_package() {
     let base = Base::new();
     let cache = CacheDirectory::at(base.path("cache"));
     let (ledger, log) = (base.ledger(), base.path("log"));
-    let kernel = debian::kernel(&cache, &ledger, &log).unwrap();
+    let fetching = Fetching { log: &log, until: None };
+    let kernel = debian::kernel(&cache, &ledger, fetching).unwrap();
     assert!(kernel.release.contains("cloud") && kernel.boot.ends_with(VMLINUX), "{kernel:?}");
     let banner = payload::release_of_elf(&fs::read(&kernel.boot).unwrap());
     assert_eq!(banner.as_deref(), Some(kernel.release.as_str()));
@@ -138,6 +139,6 @@ fn the_real_package() {
     let names: Vec<&str> = modules.iter().map(|module| module.name.as_str()).collect();
     let place = |name| names.iter().position(|other| *other == name);
     assert!(place("virtio") < place("virtio_pci") && place("virtio_pci").is_some(), "{names:?}");
-    assert_eq!(debian::kernel(&cache, &ledger, &log).unwrap(), kernel);
+    assert_eq!(debian::kernel(&cache, &ledger, fetching).unwrap(), kernel);
     assert_eq!(ledger.standing(), []);
 }
