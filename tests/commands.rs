@@ -150,7 +150,7 @@ mod fakes {
         let stage = Stage::with_fakes();
         for out in ["a", "b"] {
             stage.stdout(&format!(
-            "run --on null:sd=0.01,seed=1;null:sd=0.01,effect=0.02,label=x,seed=2 --baseline null:sd=0.01,seed=1 \
+            "run --on null:sd=0.002,seed=1;null:sd=0.002,effect=0.02,label=x,seed=2 --baseline null:sd=0.002,seed=1 \
              --blocks 30 --out {out} -- true"
         ));
         }
