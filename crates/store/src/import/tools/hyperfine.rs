@@ -1,9 +1,8 @@
 //! Reads the JSON of `hyperfine --export-json`.
 //!
 //! For each command, version 1 has a list of times, in seconds, and a list of exit codes; version 2
-//! (from the source of its exporter) has an object per execution with `time_wall_clock` and
-//! `exit_code`. An execution that did not exit with 0, which `--ignore-failure` permits, is a
-//! failed one.
+//! has an object per execution with `time_wall_clock` and `exit_code`. An execution that did not
+//! exit with 0, which `--ignore-failure` permits, is a failed one.
 
 use super::text::{Text, is_positive};
 use super::{ImportError, Run, ToolFile};

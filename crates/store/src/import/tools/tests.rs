@@ -390,13 +390,19 @@ fn tests_of_cloud_hypervisor_have_one_value_a_run() {
     assert!(samples.notices[0].0.contains("that failed: 1, the first of boot_time_ms"), "{samples:?}");
 }
 
-/// The files that Go 1.19, Google Benchmark 1.7.1 and pytest-benchmark 5.3.1 wrote here.
+/// The files that hyperfine 2.0, Go 1.19, Google Benchmark 1.7.1 and pytest-benchmark 5.3.1 wrote here.
 #[test]
 fn real_files_are_read() {
     let read = |name: &str| {
         let bytes = data(name);
         parse_tool(recognise(&bytes).expect("a tool"), &[(file(None, name), bytes)])
     };
+    let hyperfine = read("hyperfine-2.0.json").unwrap();
+    assert_eq!(hyperfine.environments, ["short", "failing"]);
+    assert_eq!(names(&hyperfine), [("command", "time", "s", true)]);
+    assert_eq!(values(&hyperfine, 0, 0), [0.0035324960000000004, 0.005542977]);
+    let failing = &hyperfine.comparisons[0].series[1];
+    assert_eq!((failing.tried, failing.failed, failing.observations.len()), (2, 2, 0));
     let go = read("go-1.19.txt").unwrap();
     let times: Vec<(&str, u32, usize)> = go
         .comparisons
@@ -483,13 +489,14 @@ proptest! {
     /// Real files with some bytes replaced and cut anywhere are read as files of any tool.
     #[test]
     fn no_bytes_make_it_panic(
-        which in 0usize..5,
+        which in 0usize..6,
         changes in proptest::collection::vec((any::<Index>(), any::<u8>()), 0..4),
         cut in any::<Index>(),
         whole in any::<bool>(),
     ) {
         let names = [
             "hyperfine-1.15.json",
+            "hyperfine-2.0.json",
             "fio-3.33.json",
             "go-1.19.txt",
             "google-benchmark-1.7.1.json",
