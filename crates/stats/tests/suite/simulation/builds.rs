@@ -3,6 +3,7 @@
 
 use super::sequential::{ended_by, trials};
 use super::*;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weigh_model::{GateLimits, Looks};
 use weigh_stats::{GateOutcome, Options, analyse, gate, gate_of_builds};
@@ -166,10 +167,30 @@ fn benchstat([old, new]: &[Vec<f64>; 2]) -> bool {
     distance > 0.0 && two_sided((distance.abs() - 0.5).max(0.0) / sd) < 0.05
 }
 
+/// The shares in the table of `docs/gate.md`, with a row for each noise and change.
+fn table() -> Vec<[f64; 6]> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gate.md");
+    let page = std::fs::read_to_string(page).expect("the page about gates");
+    let (_, section) = page.split_once("\n## Beside other rules\n").expect("its section");
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let share = |cell: &str| {
+        let percent = cell.trim().strip_suffix(" %").expect("a percentage");
+        percent.parse::<f64>().expect("a number") / 100.0
+    };
+    let row = |line: &str| -> [f64; 6] {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').collect();
+        std::array::from_fn(|at| share(cells[at + 2]))
+    };
+    rows.map(row).collect()
+}
+
 /// Error and power by the effect, and by the spread between launches of one build. Long runs print
-/// the table of docs/gate.md, from 1,000 changes of each size.
+/// the table of `docs/gate.md`, from 1,000 changes of each size; a default run makes the first 100
+/// of them.
 #[test]
 fn error_and_power_beside_the_rules_of_others() {
+    const RULES: [&str; 6] = ["slower", "pass", "Firecracker", "one launch", "benchstat", "its one launch"];
+    let mut rows = table().into_iter();
     for (noise, between) in (0..).zip([0.01, 0.03, 0.05]) {
         for (size, effect) in (0..).zip([0.0, 0.01, 0.03, 0.05, 0.10]) {
             let found = rates_of([100, 1_000], 1_100 + 10 * noise + size, |random| {
@@ -186,6 +207,16 @@ fn error_and_power_beside_the_rules_of_others() {
                 ]
             });
             let [red, green, ..] = found;
+            let row = rows.next().expect("a row for each noise and change");
+            for (rule, (found, told)) in RULES.iter().zip(found.into_iter().zip(row)) {
+                let what = format!("{rule} in the table, noise {between}, change {effect}");
+                if is_long() {
+                    // The last digits of logarithms differ from machine to machine.
+                    near(&what, found.share, told, 0.003);
+                } else {
+                    near(&what, found, told, 0.02);
+                }
+            }
             let cells: Vec<String> =
                 found.iter().map(|rate| format!("{:.1} %", 100.0 * rate.share)).collect();
             tell(&format!("| {between} | {effect} | {} |", cells.join(" | ")));
