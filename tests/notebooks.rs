@@ -63,6 +63,24 @@ mod fakes {
         }
     }
 
+    /// What polars keeps as Parquet is every iteration of the attempts that count: the void one took
+    /// three seconds.
+    #[test]
+    fn polars_keeps_the_values_as_parquet() {
+        const TEST: &str = "polars_keeps_the_values_as_parquet";
+        const BACK: &str = "import json, math, polars\n\
+            samples = polars.read_parquet('run.parquet')\n\
+            print(json.dumps([samples.height, math.exp(samples['log'].max())]))";
+        let Some(python) = python_with("polars", TEST) else { return };
+        let stage = Stage::with_fakes();
+        measured(&stage);
+        let both = format!("{}\n{}", program("polars"), program("Parquet"));
+        json_of(&stage, python, &["-c", &both]);
+        let back = json_of(&stage, python, &["-c", BACK]);
+        assert_eq!(back[0], 2 * 8 * 4);
+        assert!(back[1].as_f64().unwrap() < 2.9, "{back}");
+    }
+
     #[test]
     fn r_finds_the_overhead_and_its_interval() {
         if !has_r("r_finds_the_overhead_and_its_interval") {
