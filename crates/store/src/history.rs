@@ -241,7 +241,8 @@ mod tests {
         std::fs::write(history.join(".x.json.new"), "half").unwrap();
         assert_eq!(read(history).unwrap().len(), 1);
         for (bytes, words) in [
-            (b"{\"format\": 1".to_vec(), "bad.json"),
+            (b"{\"format\": 1".to_vec(), "bad.json, line 1 is damaged"),
+            (b"{\"format\": 1,\n\"version\": 3}".to_vec(), "bad.json, line 2 is damaged"),
             (pretty(&HistoryRun { format: 9, ..run("a", "2026-11-21T05:00:00Z", 0.1) }), "9"),
             (pretty(&run("a", "yesterday", 0.1)), "`yesterday` is not a time"),
             (pretty(&run("a", "2026-11-21T05:00:00Z", -1.5)), "has no interval"),
