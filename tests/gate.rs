@@ -151,6 +151,17 @@ mod fakes {
         stage.refuses("gate null", &["NEW"]);
     }
 
+    /// The values of a parameter are comparisons of one family, all of which have to pass.
+    #[test]
+    fn every_value_of_a_parameter_has_to_pass() {
+        let stage = Stage::with_fakes();
+        let builds = "null:sd=0.001 null:label=b,sd=0.001";
+        let line = format!("gate {builds} --no-void --seed 1 --param n=1,2 --comment c.md -- work {{n}}");
+        stage.run(&line).ends_with(0);
+        let comment = words(&stage.read("c.md"));
+        assert!(comment.contains("all 2 changes are shown to lie below their limits"), "{comment}");
+    }
+
     /// A file provides what the command line leaves open, including limits of metrics.
     #[test]
     fn settings_are_read_from_a_file() {
