@@ -350,13 +350,15 @@ mod fakes {
             ("WEIGH_GATE_COMMAND", binary.as_str()),
             ("WEIGH_GATE_OLD", "null:sd=0.01,seed=1"),
             ("WEIGH_GATE_NEW", "null:effect=0.3,sd=0.01"),
-            ("WEIGH_GATE_ARGUMENTS", "--no-void --seed 1 -- work"),
+            ("WEIGH_GATE_ARGUMENTS", "--no-void --seed 1 -- work *.a"),
         ] {
             assert!(variables.insert(name.into(), value.into()).is_some(), "no variable {name}");
         }
+        stage.write("file.a", "");
         let script = block(&template, "- |").join("\n");
         let (code, said) = shell(&stage, &script, &variables);
         assert_eq!(code, 3, "{said}");
+        assert_eq!(stage.read_json("weigh-gate/plan.json")["workloads"][0]["command"][1], "*.a");
         for written in ["weigh-gate/samples.jsonl", "weigh-gate.md", "weigh-gate.xml"] {
             assert!(stage.here().join(written).exists(), "{written}");
         }
