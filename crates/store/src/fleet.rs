@@ -129,7 +129,13 @@ pub enum MachineState {
     },
 }
 
-/// Returns a distinct name for each machine that is safe as a file name.
+/// Whether a file of the fleet itself can have this name. A cluster may call its nodes anything.
+fn is_reserved(name: &str) -> bool {
+    [STATE, FLEET_PLAN, "lock"].contains(&name) || name.ends_with(".log")
+}
+
+/// Returns a distinct name for each machine that is safe as a file name, and that no other file of
+/// the fleet has.
 pub fn machine_names<'a>(wanted: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for wanted in wanted {
@@ -137,7 +143,8 @@ pub fn machine_names<'a>(wanted: impl IntoIterator<Item = &'a str>) -> Vec<Strin
         safe.truncate(80);
         let safe = if safe.is_empty() { "machine".into() } else { safe };
         let numbered = (2..).map(|number| format!("{safe}-{number}"));
-        let free = std::iter::once(safe.clone()).chain(numbered).find(|name| !names.contains(name));
+        let is_free = |name: &String| !is_reserved(name) && !names.contains(name);
+        let free = std::iter::once(safe.clone()).chain(numbered).find(is_free);
         names.extend(free);
     }
     names

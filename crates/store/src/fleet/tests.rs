@@ -31,6 +31,11 @@ fn names_are_safe_and_differ() {
         machine_names(["a", "a", "a-2", "../b/c", "é", ""]),
         ["a", "a-2", "a-2-2", "b-c", "machine", "machine-2"]
     );
+    // A run must not take the place of the fleet's own files.
+    assert_eq!(
+        machine_names(["a", "a.log", "fleet.json", "fleet-plan.json", "lock", "lock-2"]),
+        ["a", "a.log-2", "fleet.json-2", "fleet-plan.json-2", "lock-2", "lock-2-2"]
+    );
 }
 
 #[test]
