@@ -1,6 +1,8 @@
 #!/bin/sh
 # A task of `weigh fleet` on the node that Slurm gave it. Its directory is that of the fleet.
 umask 022
+# Slurm's programs need a token where it is signed with one, and hand it to their tasks.
+unset SLURM_JWT
 at=$SLURM_ARRAY_TASK_ID
 say() { echo "$2" > ".slurm/$at.$1.new" && mv ".slurm/$at.$1.new" ".slurm/$at.$1"; }
 say node "$SLURMD_NODENAME" || exit 1

@@ -515,6 +515,22 @@ mod tests {
         assert_eq!(excluded(&fleet(&[a, failed_on("a"), next]), &[2]), None);
     }
 
+    /// `sbatch` needs the user's token, and passes on whatever it has in its environment.
+    #[test]
+    fn a_task_keeps_no_token() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join(CONTROL)).unwrap();
+        let started = "./weigh \"$@\" < /dev/null &";
+        assert_eq!(TASK.matches(started).count(), 1);
+        let task = Invocation::new("sh").args(["-c", &TASK.replace(started, "env > seen &")]);
+        let task = task.env("SLURM_ARRAY_TASK_ID", "0").env("SLURM_JWT", "a token");
+        task.current_dir(place.path()).run_ok().unwrap();
+        let seen = std::fs::read_to_string(place.path().join("seen")).unwrap();
+        assert!(seen.contains("SLURM_ARRAY_TASK_ID=0") && !seen.contains("a token"), "{seen}");
+        let code = std::fs::read_to_string(place.path().join(CONTROL).join("0.exit")).unwrap();
+        assert_eq!(code, "0\n");
+    }
+
     #[test]
     fn the_script_of_a_task_is_one_that_shells_take() {
         Invocation::new("sh").args(["-n", "-c", TASK]).run_ok().unwrap();
