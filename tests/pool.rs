@@ -235,6 +235,8 @@ fn machines_are_grouped_by_label_or_host_fact() {
     let models = unbroken(&stage.stdout("pool a b c d --details"));
     assert!(models.contains("2 CPU models"), "{models}");
     stage.refuses("pool a b --label a=small", &["the run b has no label"]);
+    // weigh does not know what a provider calls a machine.
+    stage.refuses("pool a b --by instance-type", &["the run a has no label", "--label a=NAME"]);
     stage.refuses("pool a b --label a", &["expected RUN=NAME"]);
     stage
         .refuses("pool a b --label 'a*=x' --label bb=y", &["no run here is named `bb`", "did you mean `b`?"]);

@@ -64,6 +64,7 @@ pub enum By {
     /// The architecture; the measured programs differ with it
     Architecture,
     /// What --label says
+    #[value(alias = "instance-type")]
     Label,
 }
 
