@@ -61,11 +61,12 @@ pub fn arguments_of((environments, workloads): (usize, usize), manifest: &str, o
     words.iter().chain(&more).map(ToString::to_string).collect()
 }
 
-/// Repeats the last block of a run until the run has `blocks` blocks.
+/// Repeats the last block of a run until the run has `blocks` blocks, with values that follow from
+/// `seed`.
 ///
 /// # Errors
 /// The run cannot be read or written, or has no trial.
-pub fn lengthen(run: &Path, blocks: u32) -> io::Result<()> {
+pub fn lengthen(run: &Path, blocks: u32, seed: u64) -> io::Result<()> {
     let plan = run.join("plan.json");
     let mut value: Value = serde_json::from_slice(&fs::read(&plan)?)?;
     value["effort"]["blocks"] = blocks.into();
@@ -80,7 +81,7 @@ pub fn lengthen(run: &Path, blocks: u32) -> io::Result<()> {
     let mut block: Vec<Value> = trials().filter(|trial| trial["block"] == last).cloned().collect();
     let mut sequence = trials().count() as u64;
     let mut out = BufWriter::new(File::options().append(true).open(&samples)?);
-    let mut state = 1u64;
+    let mut state = seed;
     for number in last + 1..u64::from(blocks) {
         for trial in &mut block {
             trial["block"] = number.into();

@@ -11,7 +11,11 @@ const MACHINES: usize = 1_000;
 const SIZE: (usize, usize) = (6, 10);
 const BLOCKS: u32 = 30;
 const GOAL_S: f64 = 2.0;
-/// The files of a run directory besides its host's; all runs share one copy, to fit on a disk.
+/// Runs with values of their own: between machines that are all the same, the search for how much
+/// they differ ends at once.
+const MODELS: usize = 20;
+/// The files of a run directory besides its host's; runs share them with their model, to fit on a
+/// disk.
 const SHARED: [&str; 4] = ["plan.json", "samples.jsonl", "events.jsonl", "collected.json"];
 
 pub fn measure() -> Outcome {
@@ -22,19 +26,24 @@ pub fn measure() -> Outcome {
         command.deadline(Duration::from_secs(300)).run_ok()
     };
     fs::write(scratch.path().join("long.toml"), long_run::MANIFEST)?;
-    run(&long_run::arguments_of(SIZE, "long.toml", "model"))?;
-    let model = scratch.path().join("model");
-    long_run::lengthen(&model, BLOCKS)?;
-    // Nothing is left to measure; this only makes the analysis cache, as at the end of a run.
-    run(&["resume".into(), "model".into()])?;
-    let mut host: Value = serde_json::from_slice(&fs::read(model.join("host.json"))?)?;
+    let mut models = Vec::new();
+    for number in 0..MODELS {
+        let name = format!("model-{number}");
+        run(&long_run::arguments_of(SIZE, "long.toml", &name))?;
+        let model = scratch.path().join(&name);
+        long_run::lengthen(&model, BLOCKS, number as u64 + 1)?;
+        // Nothing is left to measure; this only makes the analysis cache, as at the end of a run.
+        run(&["resume".into(), name])?;
+        models.push(model);
+    }
+    let mut host: Value = serde_json::from_slice(&fs::read(models[0].join("host.json"))?)?;
     let mut words = vec!["pool".to_string()];
     for machine in 0..MACHINES {
         let name = format!("machine-{machine}");
         let directory = scratch.path().join(&name);
         fs::create_dir(&directory)?;
         for file in SHARED {
-            fs::hard_link(model.join(file), directory.join(file))?;
+            fs::hard_link(models[machine % MODELS].join(file), directory.join(file))?;
         }
         host["identity"] = format!("{machine:032x}").into();
         fs::write(directory.join("host.json"), serde_json::to_vec(&host)?)?;

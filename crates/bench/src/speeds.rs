@@ -25,7 +25,7 @@ pub fn measure() -> Outcome {
     let run = scratch.path().join(run);
     let mut lines = vec![time("help", &weigh, scratch.path(), &["--help"], TIMES, 0.010, "<= 10 ms")?];
     let long = |samples: usize| {
-        long_run::lengthen(&run, (samples / long_run::TRIALS) as u32)?;
+        long_run::lengthen(&run, (samples / long_run::TRIALS) as u32, 1)?;
         // Nothing is left to measure; this only makes the analysis cache, which would exist if all
         // samples had been measured.
         once(&weigh, scratch.path(), &["resume", "last"])
