@@ -56,8 +56,8 @@ test-platforms: debian-image
 test-containers:
 	WEIGH_CONTAINERS=1 tests/run --profile long --package weighbridge -E 'test(/^containers::/)'
 
-# Two hundred machines through a real Slurm, of which several nodes run here. It needs slurm-wlm and
-# munge.
+# Two hundred machines through a real Slurm, of which several nodes run here; what an engine adds to
+# a run; and how much sooner shared blocks end. It needs slurm-wlm and munge.
 test-fleet:
 	WEIGH_LONG=1 tests/run --profile long --package weighbridge -E 'test(/^fleet::/)'
 

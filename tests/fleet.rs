@@ -8,10 +8,14 @@ mod kubernetes;
 mod slurm;
 
 use crate::sshd::Machine;
-use crate::support::{Said, Stage, interrupt, kill, skip, trials, wait_until};
+use crate::support::{Said, Stage, interrupt, is_long, kill, skip, trials, wait_until};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Instant;
+
+/// The longest time that an engine may add to a run, beyond its own queueing, s.
+const ENGINE_S: f64 = 5.0;
 
 /// The command line of the work: `blocks` blocks of a fake, each run of which takes `time`.
 fn work(blocks: u32, time: &str) -> String {
@@ -85,6 +89,29 @@ fn every_machine_measures_and_one_that_is_away_is_a_failure() {
     let samples = stage.read("f/a/samples.jsonl");
     stage.run("resume f").ends_with(1).says(&["1 of 3 machines failed"]);
     assert_eq!(stage.read("f/a/samples.jsonl"), samples);
+    machines.iter().for_each(is_empty);
+    drop(machines);
+    stage.host_is_as_before();
+}
+
+/// A fleet of one machine takes little more time than the run by itself.
+#[test]
+fn an_engine_adds_little_to_a_run() {
+    let name = "an_engine_adds_little_to_a_run";
+    if !is_long() {
+        return eprintln!("SKIPPED {name}: it compares times (make test-fleet)");
+    }
+    let stage = Stage::new();
+    let Some(machines) = machines(name, 1) else { return };
+    let timed = |line: &str| {
+        let start = Instant::now();
+        stage.run(&format!("{line} {}", work(10, "100ms"))).ends_with(0);
+        start.elapsed().as_secs_f64()
+    };
+    let here = timed("run --out here");
+    let fleet = timed(&format!("fleet --via '{}' --out f", labelled(&machines[0], "a")));
+    eprintln!("without a fleet {here:.1} s, by ssh {fleet:.1} s");
+    assert!(fleet - here <= ENGINE_S, "the engine took {:.1} s", fleet - here);
     machines.iter().for_each(is_empty);
     drop(machines);
     stage.host_is_as_before();

@@ -1,13 +1,14 @@
 //! Fleets by a real Slurm: the test's own controller and several nodes on this host, on ports of
 //! the loopback interface, with their own keys, state and spool.
 
-use super::{state, work};
+use super::{ENGINE_S, state, work};
 use crate::support::{Stage, interrupt, is_long, skip, trials, wait_until};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 const PROGRAMS: [&str; 8] =
     ["slurmctld", "slurmd", "munged", "munge", "sbatch", "squeue", "scancel", "scontrol"];
@@ -323,5 +324,37 @@ fn two_hundred_machines_come_back() {
         assert_eq!(state(&fleet, &format!("task-{task}")).0, "done", "{said}");
         assert_eq!(trials(&stage.here().join(format!("f/task-{task}"))).len(), 2);
     }
+    cluster.is_empty();
+}
+
+/// Four machines come to the verdict of one in less than half its time, and the engine adds little.
+#[test]
+fn shares_come_to_a_verdict_sooner() {
+    let name = "shares_come_to_a_verdict_sooner";
+    if !is_long() {
+        return eprintln!("SKIPPED {name}: it takes minutes (make test-fleet)");
+    }
+    let Some(cluster) = cluster(name, 4) else { return };
+    let stage = Stage::with_fakes();
+    let work = work(32, "500ms").replace("label=b,", "effect=0.1,label=b,");
+    let timed = |line: &str| {
+        let start = Instant::now();
+        let words = crate::support::words(&format!("{line} {work}"));
+        let code = stage.spawn_with(&words, &cluster.variables()).wait().unwrap();
+        assert!(code.success(), "{line}: {}", stage.spawned_said());
+        start.elapsed().as_secs_f64()
+    };
+    let here = timed("run --out here");
+    let alone = timed("fleet --via slurm:nodes=1 --out one");
+    let shared = timed("fleet --shard --via slurm:nodes=4 --out four");
+    eprintln!("without a fleet {here:.1} s; one machine {alone:.1} s, four machines {shared:.1} s");
+    for report in ["show one/task-0", "pool four"] {
+        let report = stage.json(&format!("{report} --format json"));
+        let cells = report["cells"].as_array().unwrap();
+        assert!(cells.iter().any(|cell| cell["verdict"] == "SLOWER"), "{report}");
+    }
+    assert!(shared < alone / 2.0, "four machines took {shared:.1} s, one {alone:.1} s");
+    // Slurm's own queueing is part of it.
+    assert!(alone - here <= ENGINE_S, "the engine took {:.1} s", alone - here);
     cluster.is_empty();
 }
