@@ -9,7 +9,7 @@ use crate::host::{LocalHost, NoHost, run_id};
 use crate::{output, ui};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use weigh_host::clock;
 use weigh_model::grouped;
 use weigh_report::FleetRow;
@@ -114,7 +114,7 @@ fn carry_out(
         let before = shares::done(directory);
         let names = directory.fleet().machines.iter().map(|machine| machine.name.clone()).collect();
         let mut display = ui::FleetProgress::new(names, watch);
-        let (tell, told) = channel();
+        let (tell, told) = sync_channel(fleet::MOST_UPDATES);
         {
             let work = Work::new(directory, interrupt, tell);
             std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 use weigh_host::command::Running;
 use weigh_host::ledger::Ledger;
@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const EXIT: Duration = Duration::from_secs(20);
 /// The longest line that a machine may print, bytes.
 const LONGEST_LINE: usize = 1 << 16;
+/// How many lines wait to be logged. A machine that prints more waits, too.
+const MOST_LINES: usize = 64;
 /// The longest fact about a machine that is recorded, characters.
 const LONGEST_FACT: usize = 200;
 /// The greatest number of files that a machine may send, and of bytes of logs.
@@ -269,7 +271,7 @@ impl<'a, 'w> Conduct<'a, 'w> {
         let (mut input, output) = (running.take_input(), running.take_output());
         let Some(output) = output else { return last };
         std::thread::scope(|scope| {
-            let (tell, lines) = channel();
+            let (tell, lines) = sync_channel(MOST_LINES);
             scope.spawn(move || read_lines(output, &tell));
             loop {
                 match lines.recv_timeout(LOOK) {
@@ -319,7 +321,7 @@ impl<'a, 'w> Conduct<'a, 'w> {
 }
 
 /// Sends the lines of a stream until it ends. A line that is too long is sent in pieces.
-fn read_lines(output: OwnedFd, tell: &Sender<String>) {
+fn read_lines(output: OwnedFd, tell: &SyncSender<String>) {
     let mut output = BufReader::new(File::from(output));
     let (mut line, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -371,7 +373,7 @@ mod tests {
                 kind: BTreeMap::from([("kernel", kernel.to_string())]),
                 ..MachineFacts::default()
             };
-            let work = Work::new(directory, &interrupt, channel().0);
+            let work = Work::new(directory, &interrupt, sync_channel(1).0);
             let checked = Conduct::new(&work, &ledger, Vec::new()).check(at, &facts);
             checked.map_err(|error| error.to_string())
         };
@@ -395,7 +397,7 @@ mod tests {
             write.write_all(b"one\ntwo\n").unwrap();
             write.write_all(&vec![b'x'; LONGEST_LINE + 3]).unwrap();
         });
-        let (tell, lines) = channel();
+        let (tell, lines) = sync_channel(MOST_LINES);
         read_lines(read.into(), &tell);
         drop(tell);
         writer.join().unwrap();

@@ -15,7 +15,7 @@ mod slurm;
 mod ssh;
 mod work;
 
-pub use work::{Update, Work};
+pub use work::{MOST_UPDATES, Update, Work};
 
 use crate::embedded;
 use crate::error::{ExitKind, Failure};

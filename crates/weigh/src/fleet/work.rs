@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weigh_model::{Event, FinishReason, harmless};
 use weigh_platforms::with_causes;
@@ -14,6 +14,8 @@ use weigh_store::{RunDirectory, StoreError};
 const LONGEST_REASON: usize = 600;
 /// The longest reason in the record, characters: a machine may say anything.
 const LONGEST_STATE: usize = 4000;
+/// The greatest number of updates that wait to be shown. Machines may print faster than that.
+pub const MOST_UPDATES: usize = 1024;
 /// The exit code of `weigh` when nothing could be measured.
 const NOTHING_MEASURED: i32 = 4;
 /// The exit code that a shell gives to a program which SIGKILL ended.
@@ -32,7 +34,7 @@ pub enum Update {
 pub struct Work<'a> {
     directory: Mutex<&'a mut FleetDirectory>,
     interrupt: &'a AtomicBool,
-    tell: Sender<(usize, Update)>,
+    tell: SyncSender<(usize, Update)>,
 }
 
 impl<'a> Work<'a> {
@@ -40,7 +42,7 @@ impl<'a> Work<'a> {
     pub fn new(
         directory: &'a mut FleetDirectory,
         interrupt: &'a AtomicBool,
-        tell: Sender<(usize, Update)>,
+        tell: SyncSender<(usize, Update)>,
     ) -> Self {
         Self { directory: Mutex::new(directory), interrupt, tell }
     }
@@ -109,9 +111,9 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Announces a text from a machine.
+    /// Announces a text from a machine, unless [`MOST_UPDATES`] wait already.
     pub fn said(&self, at: usize, text: &str) {
-        let _nobody_listens = self.tell.send((at, Update::Said(harmless(text))));
+        let _not_shown = self.tell.try_send((at, Update::Said(harmless(text))));
     }
 
     /// Judges the state of a machine whose `weigh` ended with this exit code, by the run that has
@@ -213,7 +215,7 @@ pub fn own_program() -> Result<Vec<u8>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
     use weigh_model::{Effort, HostFacts, Plan, Timestamped};
     use weigh_store::fleet::Fleet;
 
@@ -277,7 +279,8 @@ mod tests {
         let plan = Plan::of("work", Vec::new(), Vec::new(), Effort::Quick { blocks: 6 });
         let mut directory = FleetDirectory::create(&path, &plan, fleet).unwrap();
         let interrupt = AtomicBool::new(false);
-        let work = Work::new(&mut directory, &interrupt, channel().0);
+        let (tell, told) = sync_channel(MOST_UPDATES);
+        let work = Work::new(&mut directory, &interrupt, tell);
         let long = "\u{1b}".repeat(1 << 20);
         let states =
             [MachineState::Failed { reason: long.clone() }, MachineState::Waiting { reason: Some(long) }];
@@ -286,6 +289,9 @@ mod tests {
             let record = std::fs::metadata(path.join("fleet.json")).unwrap().len();
             assert!(record < 100_000, "{record}");
         }
+        // Nor the memory of this host, whatever it prints.
+        (0..2 * MOST_UPDATES).for_each(|_| work.said(0, "y"));
+        assert_eq!(told.try_iter().count(), MOST_UPDATES);
     }
 
     #[test]
