@@ -9,7 +9,7 @@ fn a_run_that_was_made_longer_is_a_run() {
     let run = "weigh-runs/20260101T000000Z-long";
     stage.write("long.toml", long_run::MANIFEST);
     stage.weigh().args(long_run::arguments("long.toml", run)).assert().success();
-    long_run::lengthen(&stage.here().join(run), 12).unwrap();
+    long_run::lengthen(&stage.here().join(run), 12, 1).unwrap();
     let report = shown(&stage, "last");
     // Nothing is left to measure, and the analysis is cached.
     stage.stdout("resume last");
