@@ -109,7 +109,7 @@ pub fn total_bytes() -> Option<u64> {
 pub struct Merging {
     /// Whether it is enabled.
     pub runs: bool,
-    /// Memory saved by merging, bytes (`pages_sharing`).
+    /// Memory saved by merging, bytes (`pages_sharing` and `ksm_zero_pages`).
     pub saved_bytes: u64,
     /// Number of complete scans of mergeable memory.
     pub full_scans: u64,
@@ -119,17 +119,27 @@ pub struct Merging {
 
 /// Reads the state of same-page merging; `None` if the kernel lacks it.
 pub fn merging() -> Option<Merging> {
-    let number = |file: &str| fs::read_to_string(Path::new(KSM).join(file)).ok()?.trim().parse::<u64>().ok();
+    let directory = Path::new(KSM);
     let cpu_ns = Process::named(MERGER).first().and_then(|merger| {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", merger.pid)).ok()?;
         text.split_whitespace().next()?.parse().ok()
     });
     Some(Merging {
-        runs: number("run")? == 1,
-        saved_bytes: number("pages_sharing")? * page_bytes(),
-        full_scans: number("full_scans")?,
+        runs: number(directory, "run")? == 1,
+        saved_bytes: saved_pages(directory)? * page_bytes(),
+        full_scans: number(directory, "full_scans")?,
         cpu_ns: cpu_ns.unwrap_or(0),
     })
+}
+
+/// Pages that merging saves. Since Linux 6.6 those that became the kernel's own page of zeros are
+/// counted apart; there are some where `use_zero_pages` is, or was, on.
+fn saved_pages(directory: &Path) -> Option<u64> {
+    Some(number(directory, "pages_sharing")? + number(directory, "ksm_zero_pages").unwrap_or(0))
+}
+
+fn number(directory: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
 }
 
 fn page_bytes() -> u64 {
@@ -334,6 +344,16 @@ mod tests {
         fs::write(format!("/proc/self/fd/{}/cgroup.procs", at.as_raw_fd()), format!("{own}\n")).unwrap();
         let accounts = Accounts { groups: vec![v2(&group)], ..Accounts::default() };
         assert_eq!(guest_processes(&accounts), BTreeSet::from([own]));
+    }
+
+    #[test]
+    fn merged_pages_of_zeros_are_saved_too() {
+        let base = tempfile::tempdir().unwrap();
+        assert_eq!(saved_pages(base.path()), None);
+        write(base.path(), "pages_sharing", "100\n");
+        assert_eq!(saved_pages(base.path()), Some(100), "before Linux 6.6");
+        write(base.path(), "ksm_zero_pages", "20\n");
+        assert_eq!(saved_pages(base.path()), Some(120));
     }
 
     #[test]
