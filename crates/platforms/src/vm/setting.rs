@@ -304,9 +304,16 @@ impl Drop for Merging {
 
 /// The rate at which the kernel merges now; `None` if it does not.
 pub(crate) fn merging() -> Option<String> {
-    let number = |file: &str| read(&Path::new(KSM).join(file)).ok();
+    merging_at(Path::new(KSM))
+}
+
+fn merging_at(directory: &Path) -> Option<String> {
+    let number = |file: &str| read(&directory.join(file)).ok();
     let rate = format!("{} pages every {} ms", number("pages_to_scan")?, number("sleep_millisecs")?);
-    (number("run")? == 1).then_some(rate)
+    // Since Linux 6.8.
+    let mode = std::fs::read_to_string(directory.join("advisor_mode")).unwrap_or_default();
+    let changes = if mode.contains("[scan-time]") { ", which the kernel's advisor changes" } else { "" };
+    (number("run")? == ON).then(|| rate + changes)
 }
 
 /// Restores a setting if its value is one that weighbridge set.
@@ -374,6 +381,23 @@ mod tests {
                 "{now}, {before}, {made:?}: {undone:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_rate_that_the_kernel_changes_is_shown_as_such() {
+        let base = tempfile::tempdir().unwrap();
+        let set = |file: &str, text: &str| std::fs::write(base.path().join(file), text).unwrap();
+        let shown = || merging_at(base.path());
+        for (file, text) in [("run", "1\n"), ("pages_to_scan", "100\n"), ("sleep_millisecs", "20\n")] {
+            set(file, text);
+        }
+        assert_eq!(shown().unwrap(), "100 pages every 20 ms", "before Linux 6.8");
+        set("advisor_mode", "[none] scan-time\n");
+        assert_eq!(shown().unwrap(), "100 pages every 20 ms");
+        set("advisor_mode", "none [scan-time]\n");
+        assert_eq!(shown().unwrap(), "100 pages every 20 ms, which the kernel's advisor changes");
+        set("run", "0\n");
+        assert_eq!(shown(), None);
     }
 
     #[test]
