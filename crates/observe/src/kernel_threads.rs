@@ -15,7 +15,8 @@ const KTHREADD: u32 = 2;
 /// Names of threads that work on their own.
 const AUTONOMOUS: [&str; 2] = ["ksmd", "kdamond"];
 /// Names of threads that work for one machine, shortened as the kernel shortens them: workers of vhost
-/// (until Linux 6.3) and KVM's thread (until 6.13).
+/// (until Linux 6.3; since 6.17 where `fork_from_owner_default` of the module `vhost` is off) and
+/// KVM's thread (until 6.13).
 const OF_MACHINES: [&str; 2] = ["vhost-", "kvm-nx-lpage"];
 /// Threads that have used less than this since boot are ignored, nanoseconds.
 const IDLE_NS: u64 = 5_000_000;

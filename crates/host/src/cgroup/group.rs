@@ -149,7 +149,8 @@ impl Cgroup {
     }
 
     /// Leaves the kernel threads of a running machine out of what is frozen. KVM puts one into the
-    /// group of every machine's process (until Linux 6.13), and vhost its workers (until 6.3).
+    /// group of every machine's process (until Linux 6.13), and vhost its workers (until 6.3, and
+    /// since 6.17 where `fork_from_owner_default` of the module `vhost` is off).
     /// Version 2 does not freeze kernel threads and counts them all the same, so that a group with
     /// one never becomes frozen (`kernel/cgroup/freezer.c`). If there is one, all processes move to
     /// a group below, which is frozen in its place. No controller is enabled there: limits and
