@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Smallest first, so that faults show soon.
-const STUDIES: [&str; 9] = [
+const STUDIES: [&str; 10] = [
+    "manco-2017",
     "li-2022",
     "agache-2020",
     "anjali-2020",

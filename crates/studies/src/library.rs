@@ -69,6 +69,11 @@ const EMBEDDED: &[Embedded] = embedded![
         "system",
         "disk",
     ],
+    "manco-2017": [
+        "start",
+        "restore",
+        "memory",
+    ],
     "young-2019": [
         "system-calls",
         "open-close",
