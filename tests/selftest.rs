@@ -248,35 +248,51 @@ mod fakes {
         stage.host_is_as_before();
     }
 
-    /// A run says that the selftest failed; that a passed one is old is what the doctor says.
+    /// A selftest that failed is a warning, one that is out of date a note, and any other nothing.
     #[test]
-    fn a_run_warns_where_the_last_selftest_of_its_host_failed() {
+    fn a_run_says_where_the_last_selftest_of_its_host_failed_or_is_old() {
         let stage = Stage::with_fakes();
         let cache = stage.here().join("cache");
         std::fs::create_dir(&cache).unwrap();
         std::fs::set_permissions(&cache, PermissionsExt::from_mode(0o700)).unwrap();
-        let warns = |out: &str| {
+        let said = |out: &str| {
             let line = format!(
                 "run --on null:sd=0.01 --baseline null:sd=0.01 --blocks 2 --no-void --out {out} -- work"
             );
             let output = stage.weigh().env("WEIGH_CACHE", &cache).args(words(&line)).output().unwrap();
             let said = Said::of(&line, output).ends_with(0).all();
-            said.contains("warning: the last selftest of this host failed (2026-11-01)")
+            let sentence = said.split("the last selftest of this host ").nth(1);
+            sentence.map(|sentence| sentence.split("; ").next().unwrap().to_string())
         };
-        assert!(!warns("none"), "no selftest is known");
-        let machine = stage.read_json("none/host.json")["identity"].clone();
-        for (out, machine, passed) in [
-            ("old", machine.clone(), true),
-            ("others", Value::from("another"), false),
-            ("failed", machine, false),
-        ] {
-            let last = serde_json::json!({
-                "at": "2026-11-01T05:00:00Z", "tool_version": "0", "machine": machine, "kernel": "2.6.39",
-                "cpu_model": "a CPU", "passed": passed, "statement": "three of twenty",
+        assert_eq!(said("none"), None, "no selftest is known");
+        let (host, plan) = (stage.read_json("none/host.json"), stage.read_json("none/plan.json"));
+        let then = |at: &str, passed: bool, changed: &[(&str, &str)]| {
+            let mut last = serde_json::json!({
+                "at": at, "tool_version": plan["tool_version"], "machine": host["identity"],
+                "kernel": host["kernel"], "cpu_model": host["cpu_model"], "passed": passed,
+                "statement": "three of twenty",
             });
+            changed.iter().for_each(|(key, value)| last[*key] = (*value).into());
             std::fs::write(cache.join("selftest.json"), last.to_string()).unwrap();
-            assert_eq!(warns(out), out == "failed", "{out}");
-        }
+        };
+        // It is never older than this.
+        let future = "2999-11-01T05:00:00Z";
+        then(future, true, &[]);
+        assert_eq!(said("fresh"), None);
+        then(future, false, &[("machine", "another")]);
+        assert_eq!(said("others"), None);
+        then(future, true, &[("kernel", "2.6.39")]);
+        let changed = said("changed").unwrap();
+        assert!(
+            changed.starts_with("passed on 2999-11-01, and since then the kernel was 2.6.39"),
+            "{changed}"
+        );
+        then("2020-11-01T05:00:00Z", true, &[]);
+        let old = said("old").unwrap();
+        assert!(old.starts_with("passed on 2020-11-01") && old.ends_with(" days have passed"), "{old}");
+        then("2020-11-01T05:00:00Z", false, &[]);
+        let failed = said("failed").unwrap();
+        assert!(failed.starts_with("failed (2020-11-01): trust no verdict"), "{failed}");
     }
 
     #[test]

@@ -49,6 +49,14 @@ pub fn utc_now() -> String {
     wall_clock().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Whole days since a moment that is written as [`utc_now`] writes it: 0 if it is not over yet,
+/// `None` if the text is no such moment. For display only.
+pub fn days_since(utc: &str) -> Option<u64> {
+    let then: jiff::Timestamp = utc.parse().ok()?;
+    let seconds = wall_clock().as_second() - then.as_second();
+    Some(u64::try_from(seconds).unwrap_or(0) / 86_400)
+}
+
 fn wall_clock() -> jiff::Timestamp {
     #[cfg(feature = "simulation")]
     if let Some(seconds) = weigh_disk::simulation::clock_s() {
@@ -96,5 +104,15 @@ mod tests {
         assert!(now.ends_with('Z') && now.as_bytes()[10] == b'T', "{now}");
         let parsed: jiff::Timestamp = now.parse().unwrap();
         assert!((jiff::Timestamp::now().as_second() - parsed.as_second()).abs() <= 1);
+    }
+
+    #[test]
+    fn days_are_counted_since_a_moment() {
+        let ago =
+            |hours: i64| jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() - hours * 3600);
+        let days = |hours: i64| days_since(&ago(hours).unwrap().to_string());
+        assert_eq!([days(23), days(49), days(-48)], [Some(0), Some(2), Some(0)]);
+        assert_eq!(days_since(&utc_now()), Some(0));
+        assert_eq!(days_since("yesterday"), None);
     }
 }

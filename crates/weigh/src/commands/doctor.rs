@@ -352,11 +352,11 @@ fn selftest(diagnosis: &Diagnosis) -> Item {
             .with_below(ask(why.into(), "weigh selftest --long"));
     }
     let item = Item::line(format!("passed on {}: {}", last.day(), last.statement));
-    let changed = last.changed_since(&diagnosis.host);
-    if changed.is_empty() {
+    let outdated = last.outdated(&diagnosis.host);
+    if outdated.is_empty() {
         return item;
     }
-    item.with_below(ask(format!("since then {}", changed.join(", ")), "weigh selftest"))
+    item.with_below(ask(format!("since then {}", outdated.join(", ")), "weigh selftest"))
 }
 
 /// Arranges a diagnosis for display.
@@ -471,6 +471,11 @@ mod tests {
         assert!(!passed.contains("$ weigh selftest"), "{passed}");
         let old = with(&mut diagnosis, true, "2.6.39");
         assert!(old.contains("the kernel was 2.6.39") && old.contains("$ weigh selftest\n"), "{old}");
+        let last = LastSelftest::now(&diagnosis.host, true, "19 of 20");
+        diagnosis.selftest = Some(LastSelftest { at: "2020-02-03T04:05:06Z".into(), ..last });
+        let aged = rendered(&diagnosis);
+        assert!(aged.contains("passed on 2020-02-03") && aged.contains("$ weigh selftest\n"), "{aged}");
+        assert!(aged.contains(" days have passed"), "{aged}");
         let failed = with(&mut diagnosis, false, &kernel);
         assert!(failed.contains("FAILED on 2") && failed.contains("$ weigh selftest --long"), "{failed}");
     }

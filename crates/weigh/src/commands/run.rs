@@ -157,6 +157,7 @@ pub fn measure(
     let Settings { shown, gate, live, prices, written } = settings;
     let interrupt = catch_signals()?;
     let path = directory.path().to_path_buf();
+    note_old_selftest(facts);
     let ExecutionResult { finish, live, closed } =
         execute(plan, facts, &mut directory, Execution { blind: false, live, interrupt: &interrupt })?;
     let report = Report { prices, ..outcome::from_run(&directory)? };
@@ -175,6 +176,19 @@ pub fn measure(
             Err(outcome::interrupted_early(&path))
         }
         _ => outcome::verdict(&report, gate, &path),
+    }
+}
+
+/// Says that the last selftest of this host passed too long ago, or on a host that has changed.
+fn note_old_selftest(facts: &HostFacts) {
+    let Some(last) = LastSelftest::of(facts).filter(|last| last.passed) else { return };
+    let outdated = last.outdated(facts);
+    if !outdated.is_empty() {
+        ui::note(&format!(
+            "note: the last selftest of this host passed on {}, and since then {}; `weigh selftest` repeats it",
+            last.day(),
+            outdated.join(", ")
+        ));
     }
 }
 

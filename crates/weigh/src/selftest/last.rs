@@ -1,5 +1,5 @@
-//! The last selftest of this host, which `weigh doctor` shows. Runs warn if it failed. It is kept
-//! in the cache: if a user deletes it, a new selftest takes three minutes.
+//! The last selftest of this host, which `weigh doctor` shows. Runs say if it failed or is out of
+//! date. It is kept in the cache: if a user deletes it, a new selftest takes three minutes.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -9,6 +9,9 @@ use weigh_model::HostFacts;
 
 const FILE: &str = "selftest.json";
 const LONGEST_BYTES: u64 = 64 << 10;
+
+/// For so many days a result holds on a host that is the same.
+const VALID_DAYS: u64 = 90;
 
 /// How a selftest ended, and on which host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,8 +71,15 @@ impl LastSelftest {
         self.at.split('T').next().unwrap_or(&self.at)
     }
 
+    /// Describes why the result may no longer hold, a phrase each; nothing if it is up to date.
+    pub fn outdated(&self, host: &HostFacts) -> Vec<String> {
+        let days = clock::days_since(&self.at).filter(|days| *days > VALID_DAYS);
+        let passed = days.map(|days| format!("{days} days have passed"));
+        passed.into_iter().chain(self.changed_since(host)).collect()
+    }
+
     /// Describes what has changed since, a phrase each.
-    pub fn changed_since(&self, host: &HostFacts) -> Vec<String> {
+    fn changed_since(&self, host: &HostFacts) -> Vec<String> {
         let version = env!("CARGO_PKG_VERSION");
         let changed = [
             ("weigh", self.tool_version.as_str(), version),
@@ -101,8 +111,11 @@ mod tests {
         assert!(passed.keep_in(&cache));
         let last = LastSelftest::in_directory(&cache, &host("6.2")).unwrap();
         assert!(last.passed && last.day().len() == 10, "{last:?}");
-        assert_eq!(last.changed_since(&host("6.1")), Vec::<String>::new());
-        assert_eq!(last.changed_since(&host("6.2")), ["the kernel was 6.1 and is 6.2"]);
+        assert_eq!(last.outdated(&host("6.1")), Vec::<String>::new());
+        assert_eq!(last.outdated(&host("6.2")), ["the kernel was 6.1 and is 6.2"]);
+        let old = LastSelftest { at: "2020-02-03T04:05:06Z".into(), ..last };
+        let outdated = old.outdated(&host("6.1"));
+        assert!(outdated.len() == 1 && outdated[0].ends_with(" days have passed"), "{outdated:?}");
         let other = HostFacts { identity: "another".into(), ..host("6.1") };
         assert_eq!(LastSelftest::in_directory(&cache, &other), None, "the cache may be shared");
     }
