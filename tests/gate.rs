@@ -1,6 +1,6 @@
 //! `weigh gate`: two builds, one answer, and what continuous integration receives.
 
-use crate::support::{Stage, listed, ready};
+use crate::support::{Stage, listed, ready, trials};
 
 /// Two builds with noise of one per cent; the second one costs more by `effect`.
 fn builds(effect: &str) -> String {
@@ -10,7 +10,7 @@ fn builds(effect: &str) -> String {
 /// Runs of fakes change nothing on the host: these tests run beside others.
 mod fakes {
     use super::*;
-    use crate::support::{skip, trials};
+    use crate::support::skip;
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::process::Command;
@@ -183,6 +183,27 @@ mod fakes {
         assert!(said.stdout.contains("limits: -2.5 %, start_to_init 60 %"), "{}", said.stdout);
     }
 
+    /// Thirty blocks would take twelve seconds. What is not decided when the time is over is undecided.
+    #[test]
+    fn a_budget_ends_the_gate() {
+        let stage = Stage::with_fakes();
+        stage.write("g.toml", "budget = \"2s\"\n");
+        let real = "effect=0.03,real=yes,sd=0.05,time=50ms";
+        let gate =
+            format!("gate null:{real},seed=1 null:label=b,{real},seed=2 --config g.toml --no-void --seed 1");
+        let said = stage.run(&format!("{gate} --out r --comment c.md -- work")).ends_with(4);
+        assert_eq!(stage.read_json("r/plan.json")["budget_s"], 2.0);
+        let blocks = trials(&stage.here().join("r")).len() / 2;
+        assert!((1..15).contains(&blocks), "{blocks} blocks: {}", said.stderr);
+        assert!(stage.read("r/events.jsonl").contains("\"reason\":\"budget\""));
+        // One block has no interval, and a busy machine has no time for another.
+        let answer = if blocks > 1 { "# Gate: undecided\n" } else { "# Gate: not judged\n" };
+        assert!(stage.read("c.md").starts_with(answer), "{}", stage.read("c.md"));
+        // The command line takes precedence over the file.
+        stage.run("gate null null:label=b --config g.toml --budget 1h --no-void --out b -- work");
+        assert_eq!(stage.read_json("b/plan.json")["budget_s"], 3600.0);
+    }
+
     /// The settings on the page are for all that they name, and for a part of it.
     #[test]
     fn the_settings_of_the_page_are_taken() {
@@ -335,48 +356,58 @@ mod fakes {
         assert_eq!(code, 0, "{said}");
     }
 
-    /// Runs the script of the template, with its variables.
+    /// Runs the script of the template with its variables, as the job of a fresh checkout does.
     #[test]
     fn the_template_of_gitlab_runs_the_gate() {
-        let stage = Stage::with_fakes();
         let template = file("packaging/gitlab/gate.yml");
-        let mut variables: BTreeMap<String, String> = BTreeMap::new();
-        for line in block(&template, "variables:").iter().filter(|line| !line.starts_with('#')) {
-            let (name, value) = line.split_once(": ").unwrap();
-            variables.insert(name.into(), value.trim_matches('"').into());
-        }
         let binary = assert_cmd::cargo::cargo_bin("weigh").display().to_string();
-        for (name, value) in [
-            ("WEIGH_GATE_COMMAND", binary.as_str()),
-            ("WEIGH_GATE_OLD", "null:sd=0.01,seed=1"),
-            ("WEIGH_GATE_NEW", "null:effect=0.3,sd=0.01"),
-            ("WEIGH_GATE_ARGUMENTS", "--no-void --seed 1 -- work *.a"),
-        ] {
-            assert!(variables.insert(name.into(), value.into()).is_some(), "no variable {name}");
+        for (effect, title, code) in [("0", "pass", 0), ("0.3", "slower", 3), ("0.03", "undecided", 4)] {
+            let stage = Stage::with_fakes();
+            let mut variables: BTreeMap<String, String> = BTreeMap::new();
+            for line in block(&template, "variables:").iter().filter(|line| !line.starts_with('#')) {
+                let (name, value) = line.split_once(": ").unwrap();
+                variables.insert(name.into(), value.trim_matches('"').into());
+            }
+            let builds = builds(effect);
+            let (old, new) = builds.split_once(' ').unwrap();
+            for (name, value) in [
+                ("WEIGH_GATE_COMMAND", binary.as_str()),
+                ("WEIGH_GATE_OLD", old),
+                ("WEIGH_GATE_NEW", new),
+                ("WEIGH_GATE_ARGUMENTS", "--no-void --seed 1 --limit 3 -- work *.a"),
+            ] {
+                assert!(variables.insert(name.into(), value.into()).is_some(), "no variable {name}");
+            }
+            stage.write("file.a", "");
+            let script = block(&template, "- |").join("\n");
+            let (found, said) = shell(&stage, &script, &variables);
+            assert_eq!(found, code, "{said}");
+            assert_eq!(stage.read_json("weigh-gate/plan.json")["workloads"][0]["command"][1], "*.a");
+            assert!(stage.here().join("weigh-gate/samples.jsonl").exists());
+            // What the artifacts of the job are made of.
+            let comment = stage.read("weigh-gate.md");
+            assert!(comment.starts_with(&format!("# Gate: {title}\n")), "{comment}");
+            assert_eq!(stage.read("weigh-gate.xml").contains("<failure"), code != 0, "{title}");
+            let after = block(&template, "after_script:").join("\n");
+            let after: Vec<&str> = after.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+            assert_eq!(shell(&stage, &after.join("\n"), &variables).0, 0);
         }
-        stage.write("file.a", "");
-        let script = block(&template, "- |").join("\n");
-        let (code, said) = shell(&stage, &script, &variables);
-        assert_eq!(code, 3, "{said}");
-        assert_eq!(stage.read_json("weigh-gate/plan.json")["workloads"][0]["command"][1], "*.a");
-        for written in ["weigh-gate/samples.jsonl", "weigh-gate.md", "weigh-gate.xml"] {
-            assert!(stage.here().join(written).exists(), "{written}");
-        }
-        let after = block(&template, "after_script:").join("\n");
-        let after: Vec<&str> = after.lines().filter_map(|line| line.strip_prefix("- ")).collect();
-        assert_eq!(shell(&stage, &after.join("\n"), &variables).0, 0);
     }
+}
+
+/// Writes a program that is a script of the shell, and returns its path.
+fn program(stage: &Stage, name: &str, script: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    stage.write(name, format!("#!/bin/sh\n{script}\n"));
+    let path = stage.here().join(name);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
 }
 
 /// A wrapper of runc that runs `turns` turns of a loop before it starts the real one.
 fn wrapper(stage: &Stage, turns: u32) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    let script = format!("#!/bin/sh\ni=0\nwhile [ $i -lt {turns} ]; do i=$((i+1)); done\nexec runc \"$@\"\n");
-    let name = format!("runc-{turns}");
-    stage.write(&name, script);
-    let path = stage.here().join(&name);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    path.display().to_string()
+    let script = format!("i=0\nwhile [ $i -lt {turns} ]; do i=$((i+1)); done\nexec runc \"$@\"");
+    program(stage, &format!("runc-{turns}"), &script)
 }
 
 /// runc against itself, and against itself behind a wrapper that does more work.
@@ -406,19 +437,23 @@ fn runc_equals_itself_and_more_work_is_found() {
     stage.host_is_as_before();
 }
 
-/// The file is not a runc.
+/// The new build is another program: it prints its version and ends, whatever it is asked for.
 #[test]
 fn a_build_that_prints_a_wrong_version_is_no_pass() {
+    const TEST: &str = "a_build_that_prints_a_wrong_version_is_no_pass";
     let stage = Stage::new();
-    if !ready(&stage, "runc", "a_build_that_prints_a_wrong_version_is_no_pass") {
+    if !ready(&stage, "runc", TEST) {
         return;
     }
-    use std::os::unix::fs::PermissionsExt;
-    stage.write("not-runc", "#!/bin/sh\necho something else 1.0\n");
-    let path = stage.here().join("not-runc");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let said = stage.run(&format!("gate runc runc:binary={} --start --limit 10", path.display()));
-    assert!([Some(1), Some(4)].contains(&said.code), "{:?}: {}\n{}", said.code, said.stdout, said.stderr);
-    assert!(said.stderr.contains("not-runc"), "{}", said.stderr);
+    let other = program(&stage, "not-runc", "echo not-runc version 1.0");
+    let gate =
+        format!("gate runc runc:binary={other} --start --limit 10 --out r --comment c.md --junit j.xml");
+    let reasons =
+        ["the gate cannot judge start start_to_init in runc:binary=", "did not start", "version 1.0"];
+    stage.run(&gate).ends_saying(4, &reasons);
+    let comment = stage.read("c.md");
+    assert!(comment.starts_with("# Gate: not judged\n") && comment.contains("version 1.0"), "{comment}");
+    assert!(stage.read("j.xml").contains("<error"), "{}", stage.read("j.xml"));
+    assert_eq!(trials(&stage.here().join("r")).len(), 0, "the old build alone decides nothing");
     stage.host_is_as_before();
 }
