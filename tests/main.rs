@@ -24,6 +24,7 @@ mod containers;
 mod crash;
 mod density;
 mod elsewhere;
+mod energy;
 mod first_minutes;
 mod fleet;
 mod footprint;
