@@ -211,14 +211,43 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test needs something to wait for")]
     fn events_are_counted() {
-        let Ok(mut file) = perf_event_open(CONTEXT_SWITCHES.counted(), 0, -1, CLOSE_ON_EXEC) else { return };
+        let Ok(file) = perf_event_open(CONTEXT_SWITCHES.counted(), 0, -1, CLOSE_ON_EXEC) else {
+            eprintln!(
+                "SKIPPED events_are_counted: this kernel or its settings keep perf_event_open(2) from it"
+            );
+            return;
+        };
         for _ in 0..30 {
             assert!(std::process::Command::new("true").status().unwrap().success());
         }
+        let count = occurred(file);
+        assert!((30..3_000).contains(&count), "{count}");
+    }
+
+    /// How often the event of a thread has occurred.
+    fn occurred(mut file: File) -> u64 {
         let mut record = [0; 24];
         file.read_exact(&mut record).unwrap();
-        let count = u64::from_ne_bytes(record[..8].try_into().unwrap());
-        assert!((30..3_000).contains(&count), "{count}");
+        u64::from_ne_bytes(record[..8].try_into().unwrap())
+    }
+
+    /// A loop executes more instructions than it has turns, and takes cycles for them.
+    #[test]
+    fn the_processor_counts_instructions_and_cycles() {
+        const TURNS: u64 = 10_000_000;
+        let open = |event: Event| perf_event_open(event.counted(), 0, -1, CLOSE_ON_EXEC).ok();
+        let (Some(cycles), Some(instructions)) = (open(CYCLES), open(INSTRUCTIONS)) else {
+            eprintln!(
+                "SKIPPED the_processor_counts_instructions_and_cycles: there is no PMU that may be read"
+            );
+            return;
+        };
+        for turn in 0..TURNS {
+            std::hint::black_box(turn);
+        }
+        let (cycles, instructions) = (occurred(cycles), occurred(instructions));
+        assert!((TURNS..1_000 * TURNS).contains(&instructions), "{instructions}");
+        assert!((instructions / 20..instructions * 100).contains(&cycles), "{cycles} {instructions}");
     }
 
     /// Only processes in the group are counted. The event is a software event, because not every
@@ -234,6 +263,9 @@ mod tests {
         let plain =
             fs::read_to_string(tree.join("cgroup.controllers")).is_ok_and(|names| names.trim().is_empty());
         if !plain || !weigh_host::facts::is_root() {
+            eprintln!(
+                "SKIPPED only_the_group_is_counted: it needs root, and control groups without controllers"
+            );
             return;
         }
         let base = tempfile::tempdir().unwrap();
