@@ -1,6 +1,7 @@
 //! The user's own commands: several of them, sweeps, and what surrounds them.
 
-use crate::support::{Stage, cell_of, listed, trials, with_native};
+use crate::support::{Stage, cell_of, listed, trials, unbroken, with_native};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// What surrounds commands reaches the guest, and none of it is measured.
@@ -87,6 +88,34 @@ mod fakes {
             ["null", "null:label=b"].map(|environment| format!("\"{workload}\" in \"{environment}\""))
         });
         assert_eq!(measured, expected.into_iter().flatten().collect());
+    }
+
+    /// Words that all commands share are told once, below the matrix.
+    #[test]
+    fn long_commands_are_called_by_what_differs() {
+        let stage = Stage::with_fakes();
+        let run = "run --blocks 2 --no-void --seed 1 --baseline null";
+        let commands = "-- gzip -k -c data/words.txt --- pigz -k -c data/words.txt";
+        let text = unbroken(&stage.stdout(&format!("{run} --out r --on null {commands}")));
+        let plan = stage.read_json("r/plan.json");
+        let names: Vec<&Value> = listed(&plan, "environments").iter().map(|of| &of["name"]).collect();
+        assert_eq!(names, ["gzip …", "pigz …"]);
+        assert_eq!(plan["workloads"][0]["commands"]["pigz …"][3], "data/words.txt");
+        assert!(text.contains("Overhead against gzip …, %"), "{text}");
+        assert!(text.contains("gzip … gzip -k -c data/words.txt pigz … pigz -k -c data/words.txt"), "{text}");
+        assert_eq!(text.matches("data/words.txt").count(), 2, "{text}");
+        // Names of the user have nothing to explain.
+        let text = stage.stdout(&format!("{run} --out s --on null --name old --name new {commands}"));
+        assert!(text.contains("Overhead against old, %") && !text.contains("data/words.txt"), "{text}");
+        // As workloads in several environments they have the same names.
+        let text = unbroken(&stage.stdout(&format!("{run} --out t --on null;null:label=b {commands}")));
+        assert!(text.contains("gzip … time") && text.contains("gzip … gzip -k -c data/words.txt"), "{text}");
+        // Two runs have commands of one name that differ.
+        stage.stdout(&format!(
+            "{run} --out u --on null -- gzip -k -c data/other.txt --- pigz -k -c data/other.txt"
+        ));
+        let compared = unbroken(&stage.stdout("compare r u --details"));
+        assert!(compared.contains("the runs measured different commands"), "{compared}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::results::{self, Group};
 use crate::rows::{ONE_BLOCK, is_one_block, two_digits, units};
 use crate::run::{ABOVE_BRIEF, UNEQUAL, answer_section, asked_line, labels, median, picture};
 use crate::troubles::{self, Advice, FailureLine};
-use crate::{Report, answer, differences, notes, own, plots, voids};
+use crate::{Report, answer, commands, differences, notes, own, plots, voids};
 use weigh_model::{distinct, grouped, number_of};
 use weigh_stats::{Cell, LEVEL_DIFFERENCE, Verdict};
 
@@ -27,6 +27,7 @@ pub(crate) fn document(report: &Report) -> Document {
     document.add(asked_line(report, ABOVE_BRIEF));
     document.add(labels(report, None));
     document.add(picture(report, &groups));
+    document.add(commands::section(report));
     let answers = answer::answers(report, &groups, answer::Length::Names);
     document.add(answer_section(answers, notes::brief_convention(report)));
     document.add(table(&groups));

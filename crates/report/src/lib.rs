@@ -19,6 +19,7 @@ mod brief;
 mod builds;
 mod charges;
 mod circumstances;
+mod commands;
 mod costs;
 mod course;
 mod delimited;

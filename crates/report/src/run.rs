@@ -17,7 +17,8 @@ use crate::results::{self, Group, Median};
 use crate::text::shown_name;
 use crate::troubles::{self, Advice, FailureLine};
 use crate::{
-    LogEnd, Report, answer, circumstances, differences, legend, notes, own, spread, successes, voids,
+    LogEnd, Report, answer, circumstances, commands, differences, legend, notes, own, spread, successes,
+    voids,
 };
 use facts::{environments, host_facts, plan_facts};
 use weigh_model::{distinct, format_bytes, grouped};
@@ -54,6 +55,7 @@ pub(crate) fn document(report: &Report, live: Option<&LivePage>) -> Document {
     document.add(asked_line(report, ABOVE));
     document.add(labels(report, live));
     document.add(picture(report, &groups));
+    document.add(commands::section(report));
     document.add(asked(report));
     if live.is_none_or(|live| live.ended) || !notes::nothing_measured(report) {
         document.add(answers(report, &groups));

@@ -178,6 +178,10 @@ pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Repo
     if others.iter().any(|run| run.plan().digests != last.plan().digests) {
         warnings.push(Notice::new("the runs used different builds of weigh", "its kernels may differ"));
     }
+    if others.iter().any(|run| own_commands(run.plan()) != own_commands(last.plan())) {
+        let action = "what differs between them is part of every change";
+        warnings.push(Notice::new("the runs measured different commands", action));
+    }
     for run in first.into_iter().chain(second) {
         report.failures.extend(run.collected.failures);
         report.voids.extend(run.collected.voids);
@@ -186,6 +190,11 @@ pub fn from_runs(before: &[RunDirectory], after: &[RunDirectory]) -> Result<Repo
     report.compared = Some(compared);
     report.warnings.extend(warnings);
     Ok(report)
+}
+
+/// The commands of a plan that are compared with each other, whose names say too little of them.
+fn own_commands(plan: &Plan) -> Vec<&BTreeMap<String, Vec<String>>> {
+    plan.workloads.iter().map(|workload| &workload.commands).filter(|commands| !commands.is_empty()).collect()
 }
 
 /// A run that is compared with others.

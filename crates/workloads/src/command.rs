@@ -1,7 +1,7 @@
 //! A user's command as a workload.
 
 use crate::planning::{ParamError, check_values, combinations};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use weigh_model::{
     Better, Extraction, MetricSource, MetricSpec, SlicedWork, Staging, Unit, WorkloadKey, WorkloadPlan,
@@ -17,6 +17,13 @@ const ITERATIONS: u32 = 3;
 const DEADLINE_S: f64 = 600.0;
 /// Longest id derived from a command line, characters.
 const LONGEST_ID: usize = 48;
+/// The names of several commands have all their words if none is longer, characters: so much fits a
+/// line of a heading.
+const SHORT: usize = 16;
+/// What stands for the words that several commands share.
+const LEFT_OUT: &str = "…";
+/// Shared words that are shorter are not left out, characters: they take hardly more space.
+const LEAST_LEFT_OUT: usize = 8;
 
 /// Makes a workload that runs `argv` unchanged, once unmeasured in a fresh instance and three times
 /// per block. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
@@ -106,9 +113,69 @@ fn program(argv: &[String]) -> String {
 /// assert_eq!(weigh_workloads::command_line(&argv), "sleep 0.1");
 /// ```
 pub fn command_line(argv: &[String]) -> String {
-    let name = program(argv);
-    let words = std::iter::once(name.as_str()).chain(argv.iter().skip(1).map(String::as_str));
-    let line = words.collect::<Vec<_>>().join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    one_line(&with_plain_program(argv))
+}
+
+/// Short forms of several commands, by which people tell them apart. Where one of them is long, the
+/// words that all have in common at the beginning and at the end are left out. Programs of the same
+/// name keep their directories.
+///
+/// ```
+/// let words = |line: &str| line.split(' ').map(String::from).collect::<Vec<_>>();
+/// let [gzip, pigz] = ["gzip -k -c some/file", "pigz -k -c some/file"].map(words);
+/// assert_eq!(weigh_workloads::command_lines(&[&gzip, &pigz]), ["gzip …", "pigz …"]);
+/// ```
+pub fn command_lines(commands: &[&[String]]) -> Vec<String> {
+    let mut words: Vec<Vec<String>> = commands.iter().map(|argv| with_plain_program(argv)).collect();
+    let distinct = words.iter().collect::<BTreeSet<_>>().len();
+    if distinct < commands.iter().collect::<BTreeSet<_>>().len() {
+        words = commands.iter().map(|argv| argv.to_vec()).collect();
+    }
+    let lines: Vec<String> = words.iter().map(|words| one_line(words)).collect();
+    if commands.len() < 2 || lines.iter().all(|line| line.chars().count() <= SHORT) {
+        return lines;
+    }
+    let (before, after) = shared(&words);
+    let left_out = |count: usize| (count > 0).then(|| LEFT_OUT.to_string());
+    let name = |words: &Vec<String>| {
+        let own = words[before..words.len() - after].iter().cloned();
+        one_line(&left_out(before).into_iter().chain(own).chain(left_out(after)).collect::<Vec<_>>())
+    };
+    words.iter().map(name).collect()
+}
+
+/// The numbers of words to leave out at the beginning and at the end of these commands. Some word of
+/// each is left, and an option stays with its value.
+fn shared(commands: &[Vec<String>]) -> (usize, usize) {
+    let Some(first) = commands.first() else { return (0, 0) };
+    let fewest = commands.iter().map(Vec::len).min().unwrap_or(0);
+    let at_the_beginning = |at: &usize| commands.iter().all(|words| words[*at] == first[*at]);
+    let mut before = (0..fewest).take_while(at_the_beginning).count();
+    let at_the_end =
+        |at: &usize| commands.iter().all(|words| words[words.len() - at] == first[first.len() - at]);
+    let mut after = (1..=fewest - before).take_while(at_the_end).count();
+    let is_all = commands.iter().any(|words| words.len() == before + after);
+    let is_option = before > 0 && first[before - 1].starts_with('-');
+    if is_all && before == 0 {
+        after = after.saturating_sub(1);
+    } else if is_all || is_option {
+        before -= 1;
+    }
+    let is_long = |words: &[String]| words.join(" ").chars().count() >= LEAST_LEFT_OUT;
+    (
+        if is_long(&first[..before]) { before } else { 0 },
+        if is_long(&first[first.len() - after..]) { after } else { 0 },
+    )
+}
+
+/// The words of a command, with its program without the directory.
+fn with_plain_program(argv: &[String]) -> Vec<String> {
+    std::iter::once(program(argv)).chain(argv.iter().skip(1).cloned()).collect()
+}
+
+/// Words in one line, of which the beginning is kept if it is long.
+fn one_line(words: &[String]) -> String {
+    let line = words.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= LONGEST_ID {
         return line;
     }
@@ -147,6 +214,45 @@ mod tests {
         let id = command_workload(&long).id;
         assert_eq!(id.chars().count(), LONGEST_ID);
         assert!(id.starts_with("sh -c echo é") && id.ends_with("..."), "{id}");
+    }
+
+    #[test]
+    fn commands_are_called_by_what_differs() {
+        let of = |lines: &[&str]| {
+            let commands: Vec<Vec<String>> = lines.iter().map(|line| argv(line)).collect();
+            command_lines(&commands.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        };
+        for (lines, names) in [
+            (["sleep 0.1", "sleep 0.25"], ["sleep 0.1", "sleep 0.25"]),
+            (["gzip -k -c some/file", "/bin/pigz -k -c some/file"], ["gzip …", "pigz …"]),
+            (
+                ["tool --level 1 corpus.tar", "tool --level 9 corpus.tar"],
+                ["tool --level 1 …", "tool --level 9 …"],
+            ),
+            (
+                ["run.py --size 100 --mode fast", "run.py --size 100 --mode slow"],
+                ["… --mode fast", "… --mode slow"],
+            ),
+            (["gzip some/long/file", "gzip -9 some/long/file"], ["gzip …", "gzip -9 …"]),
+            (
+                ["sort some/long/file", "sort some/long/file -n"],
+                ["sort some/long/file", "sort some/long/file -n"],
+            ),
+            // Two builds of a program.
+            (["old/tool input", "new/tool input"], ["old/tool input", "new/tool input"]),
+            (["old/tool an/input", "new/tool an/input"], ["old/tool …", "new/tool …"]),
+        ] {
+            assert_eq!(of(&lines), names);
+        }
+        assert_eq!(of(&["gzip -k -c some/file"]), ["gzip -k -c some/file"]);
+        assert_eq!(
+            of(&["a -k -c some/file", "b -k -c some/file", "c -k -1 some/file"]),
+            ["a -k -c …", "b -k -c …", "c -k -1 …"]
+        );
+        // What differs is not cut off.
+        let long = "x".repeat(60);
+        let [one, other] = [1, 2].map(|number| format!("tool --input {long} {number}"));
+        assert_eq!(of(&[one.as_str(), other.as_str()]), ["… 1", "… 2"]);
     }
 
     fn params(given: &[(&str, &str)]) -> BTreeMap<String, Vec<String>> {

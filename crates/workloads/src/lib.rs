@@ -23,7 +23,7 @@ mod template;
 mod toml_file;
 mod workload;
 
-pub use command::{command_line, command_workload, has_parameter, sweep};
+pub use command::{command_line, command_lines, command_workload, has_parameter, sweep};
 pub use extract::{Ended, ExtractError, Extracted, RawResult, Resources, extract};
 pub use library::{Library, UnknownWorkload};
 #[doc(hidden)]

@@ -71,16 +71,31 @@ fn groups(widths: &[usize], room: usize) -> Vec<std::ops::Range<usize>> {
     groups
 }
 
-/// The lines of a name, broken after `:` and `,` if it is long.
+/// The lines of a name, broken after `:` and `,` and between words if it is long.
 fn lines_of_name(name: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for part in name.split_inclusive([':', ',']) {
-        match lines.last_mut().filter(|line| columns(line) + columns(part) <= NAME_WIDEST) {
+    for part in name.split_inclusive([':', ',', ' ']).flat_map(parts_of_word) {
+        let width = columns(part.trim_end());
+        match lines.last_mut().filter(|line| columns(line) + width <= NAME_WIDEST) {
             Some(line) => line.push_str(part),
-            None => lines.extend(wrap(part, NAME_WIDEST)),
+            None if width <= NAME_WIDEST => lines.push(part.into()),
+            None => {
+                lines.extend(wrap(part, NAME_WIDEST));
+                // The next word begins a line, because this one has lost its space.
+                lines.extend(part.ends_with(' ').then(String::new));
+            }
         }
     }
-    lines
+    lines.iter().map(|line| line.trim_end().to_string()).filter(|line| !line.is_empty()).collect()
+}
+
+/// A word in parts that a line break may separate: one that is too long for a line is broken after
+/// signs such as `/` and `-`.
+fn parts_of_word(word: &str) -> Vec<&str> {
+    match columns(word.trim_end()) <= NAME_WIDEST {
+        true => vec![word],
+        false => word.split_inclusive(|c: char| !c.is_alphanumeric()).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +113,12 @@ mod tests {
     fn names_are_broken_between_their_keys() {
         assert_eq!(lines_of_name("docker:net=nat"), ["docker:net=nat"]);
         assert_eq!(lines_of_name("qemu:accel=kvm,machine=microvm"), ["qemu:accel=kvm,", "machine=microvm"]);
-        assert_eq!(lines_of_name("a-name-of-more-than-sixteen"), ["a-name-of-more-t", "han-sixteen"]);
+        assert_eq!(lines_of_name("a-name-of-more-than-sixteen"), ["a-name-of-more-", "than-sixteen"]);
+        assert_eq!(lines_of_name("… --mode fast --level 1 …"), ["… --mode fast", "--level 1 …"]);
+        assert_eq!(
+            lines_of_name("gzip data/corpus-of-2026.tar -9"),
+            ["gzip data/", "corpus-of-2026.", "tar -9"]
+        );
+        assert_eq!(lines_of_name("onewordwithoutanysigns -9"), ["onewordwithoutan", "ysigns", "-9"]);
     }
 }

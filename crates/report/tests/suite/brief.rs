@@ -374,6 +374,34 @@ fn more_runs_decide_a_change_between_runs() {
     assert!(text.contains("runs on each side would decide the nearest"), "{text}");
 }
 
+/// Commands whose names leave words out are told in full, once.
+#[test]
+fn commands_with_short_names_are_told_once() {
+    const NAMES: [&str; 2] = ["gzip …", "pigz …"];
+    let shapes = [shape(NAMES[0], 0.0, 0.01), shape(NAMES[1], 0.4, 0.01)];
+    let comparisons = vec![comparison("command", time("time", true), 0.2, 30, &shapes)];
+    let mut plan = plan("command", &["native", "native:label=b"], &comparisons, Effort::Fixed { blocks: 30 });
+    plan.environments.iter_mut().zip(NAMES).for_each(|(of, name)| of.name = name.into());
+    plan.baseline = NAMES[0].into();
+    let command = |name: &str| -> Vec<String> {
+        name.replace('…', "-k -c data/words.txt").split(' ').map(String::from).collect()
+    };
+    plan.workloads[0].commands = NAMES.map(|name| (name.to_string(), command(name))).into();
+    let analysis = common::analysed(&comparisons, &plan);
+    let report =
+        common::run("command in gzip …, pigz …", "20260102T030405Z-command", plan, analysis, 30, "30 blocks");
+    let text = brief(&report, 80);
+    let legend = "\n  gzip …  gzip -k -c data/words.txt\n  pigz …  pigz -k -c data/words.txt\n";
+    assert!(text.contains(legend) && text.contains("Overhead against gzip …, %"), "{text}");
+    assert!(text.lines().any(|line| line.trim() == "pigz …"), "a heading: {text}");
+    assert_eq!(text.matches("words.txt").count(), 2, "{text}");
+    for format in [Format::Markdown, Format::Latex, Format::Html] {
+        assert!(report.text(format).contains("words.txt"), "{format:?}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&report.text(Format::Json)).expect("JSON");
+    assert_eq!(json["baseline"], NAMES[0]);
+}
+
 #[test]
 fn brief_reports() {
     for (name, width) in [("standard", 100), ("quick", 80), ("machines", 100), ("sequential", 100)] {

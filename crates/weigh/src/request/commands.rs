@@ -5,7 +5,7 @@ use crate::error::Failure;
 use std::collections::BTreeMap;
 use std::path::Path;
 use weigh_model::{EnvironmentPlan, EnvironmentSpec, Plan, WorkloadPlan, parse_environment_list};
-use weigh_workloads::{command_line, command_workload};
+use weigh_workloads::{command_lines, command_workload};
 
 /// The name of the workload in which several commands are compared with each other.
 const COMPARED: &str = "command";
@@ -126,7 +126,8 @@ fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Returns the commands in their order, each with its name: the user's, or its own words.
+/// Returns the commands in their order, each with its name: the user's, or the words by which it differs
+/// from the others.
 fn named(command: &[String], names: &[String]) -> Result<Vec<(String, Vec<String>)>, Failure> {
     let commands: Vec<&[String]> = command.split(|word| word == NEXT_COMMAND).collect();
     if commands.iter().any(|command| command.is_empty()) {
@@ -155,9 +156,7 @@ fn named(command: &[String], names: &[String]) -> Result<Vec<(String, Vec<String
             0..odd.len(),
         ));
     }
-    let name_of =
-        |(at, argv): (usize, &&[String])| names.get(at).cloned().unwrap_or_else(|| command_line(argv));
-    let all: Vec<String> = commands.iter().enumerate().map(name_of).collect();
+    let all = if names.is_empty() { command_lines(&commands) } else { names.to_vec() };
     if let Some(twice) = super::first_repeated(&all) {
         return Err(Failure::input(format!("two commands have the name `{twice}`"))
             .hint("name them with --name, once for each command"));
