@@ -10,7 +10,7 @@ fn builds(effect: &str) -> String {
 /// Runs of fakes change nothing on the host: these tests run beside others.
 mod fakes {
     use super::*;
-    use crate::support::skip;
+    use crate::support::{Said, is_root, skip};
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::process::Command;
@@ -334,6 +334,66 @@ mod fakes {
             }
         }
         assert!(!stage.here().join("injected").exists(), "an input is no code");
+    }
+
+    /// A `weigh` that measures nothing: fifteen blocks of two trials, and the answer and the code of its
+    /// environment.
+    const ANSWERING: &str = r#"
+    case $1 in
+    gate)
+      while [ "$1" != --out ]; do shift; done
+      mkdir "$2" && touch "$2/plan.json"
+      for block in $(seq 0 14) $(seq 0 14); do
+        echo "{\"record\":\"trial\",\"workload\":\"w\",\"block\":$block,\"host_started_ns\":5,\"host_ended_ns\":1005}"
+      done > "$2/samples.jsonl" ;;
+    show) printf '# Gate: %s\n\nA sentence.\n' "$ANSWER" ;;
+    resume) echo continued ;;
+    esac
+    exit "$CODE""#;
+
+    /// `tests/gates`: what it makes of the answers, and that it goes on with what was interrupted.
+    #[test]
+    fn the_script_of_real_gates_judges_their_answers() {
+        const TEST: &str = "the_script_of_real_gates_judges_their_answers";
+        if !is_root(TEST, "the script takes root") {
+            return;
+        }
+        if Command::new("python3").arg("--version").output().is_err() {
+            return skip(TEST, "python3", "there is no program `python3`");
+        }
+        let stage = Stage::with_fakes();
+        let weigh = program(&stage, "weigh", ANSWERING);
+        let gates = |case: &str, answer: &str, code: i32| {
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/gates");
+            let mut command = Command::new("bash");
+            command.arg(script).arg(case).env("WEIGH", &weigh).env("WEIGH_GATES", stage.here().join("gates"));
+            let output = command.env("ANSWER", answer).env("CODE", code.to_string()).output().unwrap();
+            let said = Said::of(case, output);
+            (said.code, words(&said.stdout), said.stderr)
+        };
+        let line = |mark: &str, case: &str, code: i32, answer: &str| {
+            format!("{mark} {case} exit {code} 15 blocks 50 % of the time of 30 {answer}: A sentence.")
+        };
+        for (case, answer, code, mark) in [
+            ("self", "pass", 0, "ok"),
+            ("self", "slower", 3, "FAILED"),
+            ("runc-crun", "undecided", 4, "ok"),
+            ("runc-crun", "not judged", 4, "FAILED"),
+            ("crun-runc", "slower", 3, "ok"),
+            ("crun-runc", "undecided", 4, "FAILED"),
+            ("null-10", "pass", 0, "ok"),
+        ] {
+            let (status, said, errors) = gates(case, answer, code);
+            assert_eq!(said, line(mark, case, code, answer), "{errors}");
+            assert_eq!(status, Some(i32::from(mark == "FAILED")), "{errors}");
+        }
+        let log = || stage.read("gates/self/log");
+        assert!(!log().contains("continued"), "{}", log());
+        std::fs::remove_file(stage.here().join("gates/self/line")).unwrap();
+        assert_eq!(gates("self", "undecided", 4).1, line("ok", "self", 4, "undecided"));
+        assert!(log().contains("continued"), "{}", log());
+        let (status, said, errors) = gates("sefl", "pass", 0);
+        assert_eq!((status, said.as_str()), (Some(2), ""), "{errors}");
     }
 
     /// GitLab cleans a checkout that it uses again, but Git still knows the tree of the earlier job.
