@@ -141,13 +141,14 @@ fuzz:
 	done
 
 # Ratios of this tool against hyperfine, gcc, xz, runc and machines started by hand, each taken in
-# one run; what the sensors cost. WEIGH_STATIC names the static weigh of `make dist`, which is
-# compared with the dynamic one, as the kernels are.
+# one run; what the sensors cost. BENCH=hyperfine makes these measurements alone. WEIGH_STATIC names
+# the static weigh of `make dist`, which is compared with the dynamic one, as the kernels are.
+BENCH =
 bench:
 	cargo build --release --package weighbridge
 	cargo build --profile kernels --package weigh-kernels --bin weigh-kernels
-	cargo run --release --package weigh-bench
-	cargo run --release --package weigh-kernels --example versus_c
+	cargo run --release --package weigh-bench -- '$(BENCH)'
+	$(if $(BENCH),,cargo run --release --package weigh-kernels --example versus_c)
 
 # The pictures of the book, made by simulations with fixed seeds.
 figures:

@@ -55,7 +55,7 @@ fn main() {
         ("speed of commands", speeds::measure),
         ("static weigh", linking::commands),
         ("static kernels", linking::kernels),
-        ("overhead per iteration", hyperfine::measure),
+        ("hyperfine", hyperfine::measure),
     ];
     let only = std::env::args().nth(1).unwrap_or_default();
     let mut missed = 0;
