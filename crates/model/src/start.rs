@@ -34,8 +34,8 @@ pub mod stamps {
     pub const SLOWEST_RESTORE: &str = "slowest_restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
-    /// In a running guest: from the start of the platform's own client to the first output of the
-    /// program that it runs there, seconds.
+    /// In a running guest: from the start of the platform's own client, or the request to the agent of
+    /// a machine, to the first output of the program that it runs there, seconds.
     pub const EXEC_OUTPUT: &str = "exec_to_output";
     /// From the same start to the end of the program and the client, seconds.
     pub const EXEC_END: &str = "exec_to_end";
@@ -162,14 +162,14 @@ pub enum Started {
         #[serde(default = "one")]
         guests: u32,
     },
-    /// Programs in a running guest, one after the other, by the platform's own client, and a first
-    /// one.
+    /// Programs in a running guest, one after the other, by the platform's own client or the agent of
+    /// a machine, and a first one.
     Exec {
         /// How many after the first.
         programs: u32,
     },
-    /// Copies of a file into a running guest and back out, by the platform's own client, and a
-    /// first one.
+    /// Copies of a file into a running guest and back out, by the platform's own client or the agent
+    /// of a machine, and a first one.
     Copy {
         /// Bytes of the file, from 1 to [`LARGEST_COPY`].
         bytes: u64,

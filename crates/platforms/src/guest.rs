@@ -17,7 +17,7 @@
 //! Every step can be repeated: a guest that could not be stopped is stopped again by the next call,
 //! by dropping it, and at last by the ledger.
 
-use crate::exec::{ExecRequest, ExecResult};
+use crate::exec::{self, ExecRequest, ExecResult};
 use crate::network::NetworkEnd;
 use crate::platform::remove_directory;
 use crate::process_tracker::ProcessTracker;
@@ -181,6 +181,14 @@ impl GuestCore {
         PlatformError::Launch { platform: self.platform, reason, log: Some(self.log.clone()) }
     }
 
+    /// Runs a program by the probe, as the agent of a machine: see [`exec::by_agent`].
+    pub(crate) fn exec_by_agent(&mut self, request: &ExecRequest<'_>) -> Result<ExecResult> {
+        match &mut self.session {
+            Some(session) => exec::by_agent(session, request),
+            None => Err(self.failed(&"it has been stopped")),
+        }
+    }
+
     /// Asks the probe to end, unless the guest cannot answer or must not end, and closes the
     /// session. Returns whether the probe agreed.
     pub(crate) fn shut_down(&mut self, deadline: Duration) -> bool {
@@ -302,7 +310,8 @@ pub(crate) trait Backend: Send + Sized {
         None
     }
 
-    /// Returns the command of the platform that runs a program in this guest, beside the probe.
+    /// Returns the command of the platform that runs a program in this guest, beside the probe. A
+    /// machine has none, and [`Backend::exec`] asks its agent.
     fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
         let _ = request;
         let reason = format!("{} has no command that runs a program in a running guest", core.platform);
@@ -311,7 +320,7 @@ pub(crate) trait Backend: Send + Sized {
 
     /// [`Guest::exec`].
     fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        crate::exec::run(self.client(core, request)?, request, &core.log)
+        exec::run(self.client(core, request)?, request, &core.log)
     }
 
     /// Writes the guest to a directory, see [`Guest::save`].

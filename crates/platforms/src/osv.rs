@@ -99,6 +99,7 @@ impl Platform for Osv {
             network: "none",
             fork: false,
             host_root: false,
+            agent: false,
             makes_explicit: true,
             implies: IMPLIES,
             ..Capabilities::MACHINE

@@ -261,11 +261,13 @@ pub trait Guest: Send {
     }
 
     /// Runs a program in this guest by the platform's own client, as its users do, beside the probe,
-    /// and waits for its end.
+    /// and waits for its end. A machine has no such client, and its probe runs the program, as an
+    /// agent does ([`Capabilities::agent`]).
     ///
     /// # Errors
-    /// [`PlatformError::CannotExec`] if the platform has no such client; [`PlatformError::Exec`] if
-    /// the program did not print something and succeed in time.
+    /// [`PlatformError::CannotExec`] if the platform has neither; [`PlatformError::Exec`] if the
+    /// program did not print something and succeed in time; [`PlatformError::Session`] if the guest
+    /// is lost.
     fn exec(&mut self, request: &ExecRequest<'_>) -> Result<ExecResult> {
         let _ = request;
         Err(PlatformError::CannotExec("this guest has no client that runs programs in it".into()))

@@ -10,16 +10,17 @@
 
 mod answer;
 mod interpreter;
+mod running;
 mod wire;
 
 pub use answer::{Arrival, CompletedCommand, Progress, RunOptions, SessionError};
 pub(crate) use interpreter::Interpreter;
+use running::{Feed, Running};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use weigh_host::clock::monotonic_ns;
 use weigh_protocol::{
-    ClockReading, Command, EndOfCommand, GuestFacts, INPUT_WINDOW, Input, Questions, Reply, Request, Stream,
-    VERSION,
+    ClockReading, Command, GuestFacts, INPUT_WINDOW, Input, Questions, Reply, Request, VERSION,
 };
 use wire::Wire;
 
@@ -50,50 +51,6 @@ pub struct Session {
     /// Messages that were passed over since the last request.
     strays: u32,
     interpreter: Option<Interpreter>,
-}
-
-#[derive(Debug)]
-struct Running {
-    id: u32,
-    host_started_ns: u64,
-    /// Limit of each stream, bytes: [`Command::output_limit_bytes`], which the probe observes.
-    limit: u64,
-    output: Vec<u8>,
-    error: Vec<u8>,
-}
-
-impl Running {
-    /// Keeps a piece of the command's output. Returns `false` if it is empty, or more than the
-    /// command may have sent.
-    fn take(&mut self, stream: Stream, bytes: &[u8]) -> bool {
-        let kept = match stream {
-            Stream::Output => &mut self.output,
-            Stream::Error => &mut self.error,
-        };
-        let fits = !bytes.is_empty() && (kept.len() + bytes.len()) as u64 <= self.limit;
-        if fits {
-            kept.extend_from_slice(bytes);
-        }
-        fits
-    }
-
-    /// Returns the result of the command, which has ended just now.
-    fn completed(&mut self, end: EndOfCommand) -> CompletedCommand {
-        CompletedCommand {
-            end,
-            output: std::mem::take(&mut self.output),
-            error: std::mem::take(&mut self.error),
-            host_started_ns: self.host_started_ns,
-            host_ended_ns: monotonic_ns(),
-        }
-    }
-}
-
-/// The input that is left to feed to a command.
-struct Feed<'a> {
-    rest: &'a [u8],
-    under_way: usize,
-    open: bool,
 }
 
 impl Session {
@@ -220,8 +177,7 @@ impl Session {
         self.wire.send(&Request::Run { id, command })?;
         match self.answer(id)? {
             Reply::Started { .. } => {
-                let (output, error) = (Vec::new(), Vec::new());
-                self.running = Some(Running { id, host_started_ns, limit, output, error });
+                self.running = Some(Running::new(id, host_started_ns, limit));
                 Ok(id)
             }
             other => Err(self.unexpected(&other)),

@@ -244,6 +244,7 @@ mod tests {
             output: output.into(),
             error: b"oops".into(),
             host_started_ns: 0,
+            first_output_ns: None,
             host_ended_ns: 1,
         }
     }

@@ -43,6 +43,9 @@ pub struct Capabilities {
     /// The guest is a virtual machine: it must be given a size of memory, and sees that less what
     /// its kernel keeps.
     pub sized_memory: bool,
+    /// Programs in a running guest are started by the guest's probe, as an agent in a machine does,
+    /// because the platform has no client for it ([`super::Guest::exec`]).
+    pub agent: bool,
     /// [`super::Platform::make_explicit`] makes something explicit, for which it may have to
     /// launch a guest.
     pub makes_explicit: bool,
@@ -81,6 +84,7 @@ impl Capabilities {
         keeps_secrets: true,
         most_cpus: None,
         sized_memory: false,
+        agent: false,
         makes_explicit: false,
         implies: &[],
         timed: true,
@@ -89,7 +93,8 @@ impl Capabilities {
         fake: false,
     };
     /// A virtual machine that can do everything; a starting point for those.
-    pub(crate) const MACHINE: Self = Self { shares_kernel: false, sized_memory: true, ..Self::CONTAINER };
+    pub(crate) const MACHINE: Self =
+        Self { shares_kernel: false, sized_memory: true, agent: true, ..Self::CONTAINER };
 
     /// Adds the networks that the platform's key `net` offers, and the one of the environment.
     pub(crate) fn with_networks(self, platform: &dyn Platform, environment: &EnvironmentSpec) -> Self {

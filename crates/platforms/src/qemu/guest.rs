@@ -14,6 +14,7 @@ use super::state::{self, Saved};
 use super::storage::Storage;
 use super::tune::{Tune, asked};
 use super::{PLATFORM, SLACK_BYTES, Settings};
+use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
 use crate::vm::{SHUTDOWN_DEADLINE, tap};
@@ -299,6 +300,10 @@ impl Backend for QemuMachine {
 
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         self.end_seen(core)
+    }
+
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
+        core.exec_by_agent(request)
     }
 
     /// Pauses the machine and writes its state.

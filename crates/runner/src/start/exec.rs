@@ -1,4 +1,4 @@
-//! Programs that the platform's own client runs in a running guest.
+//! Programs that the platform's own client, or an agent in a machine, runs in a running guest.
 
 use super::system::init_ns;
 use super::{StartOutcome, Window, not_launched, since, used_by};
@@ -15,6 +15,8 @@ use weigh_platforms::{ExecRequest, ExecResult, Guest, PlatformError};
 
 /// The name under which helpers have the clients' CPU time.
 const CLIENT: &str = "client";
+/// The same where an agent in the guest runs the programs. Its own CPU time is the guest's.
+const CLIENT_OF_AGENT: &str = "client of the agent";
 
 /// The most bytes that a program prints beside the content of a file: a line.
 const MOST_WORDS: usize = 64 << 10;
@@ -55,9 +57,9 @@ pub(super) struct Job {
     pub(super) deadline: Duration,
 }
 
-/// Starts a guest, has the platform's client do a task in it once and then as often as the job says,
-/// and stops it. If the platform has no client that runs programs, the metrics are absent with the
-/// reason.
+/// Starts a guest, has the platform's client or the guest's agent do a task in it once and then as
+/// often as the job says, and stops it. If nothing runs programs in such a guest, the metrics are
+/// absent with the reason.
 pub(super) fn use_client(
     pool: &mut EnvironmentPool<'_>,
     environment: usize,
@@ -139,7 +141,8 @@ fn measure(
     let mut used = growth(&before, after);
     let of_programs_ns = cpu_ns(clients).saturating_sub(clients_before_ns);
     let of_this_thread_ns: u64 = operations.iter().flatten().map(Operation::client_cpu_ns).sum();
-    used.helpers_ns.insert(CLIENT.into(), of_programs_ns + of_this_thread_ns);
+    let helper = if recipe.can.agent { CLIENT_OF_AGENT } else { CLIENT };
+    used.helpers_ns.insert(helper.into(), of_programs_ns + of_this_thread_ns);
     outcome.observed = window.close(pool, used);
     let operations = operations.map_err(|error| not_run(&error))?;
     let slowest_ns = operations.iter().map(Operation::output_ns).max().unwrap_or_default();

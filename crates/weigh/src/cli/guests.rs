@@ -40,8 +40,8 @@ pub struct StartArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub restore: Vec<u32>,
     /// Also measure how long the platform's client takes to run a program in a running guest, as
-    /// `docker exec`, `runc exec` and `nsenter` do, and the time from a guest's start to its first
-    /// program
+    /// `docker exec`, `runc exec` and `nsenter` do, or an agent in a machine, and the time from a
+    /// guest's start to its first program
     #[arg(long)]
     pub exec: bool,
     /// Also measure how long it takes to copy a file into a running guest and back out, through the

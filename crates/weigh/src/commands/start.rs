@@ -10,6 +10,7 @@ use weigh_model::{
     Caches, HostFacts, LARGEST_COPY, Plan, StartPlan, Started, WorkloadPlan, format_bytes, parse_bytes,
     parse_duration,
 };
+use weigh_platforms::Capabilities;
 use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 
 /// The number of guests that are started and removed per concurrent start to measure a rate, of
@@ -36,13 +37,15 @@ pub fn request(args: StartArgs) -> PlanRequest {
     })
 }
 
-/// Adds the metrics of starts that only some platforms have to the plan.
+/// Adds the metrics of starts that only some platforms have to the plan, and tells where programs do
+/// not come by the platform's own client.
 ///
 /// # Errors
 /// An environment is of no platform.
 pub(super) fn with_own_metrics(plan: Plan) -> Result<Plan, Failure> {
     let environments = request::capabilities(&plan.environments)?;
     let mut workloads = plan.workloads;
+    note_agents(&environments, &workloads);
     if environments.iter().any(|(_, can)| can.sized_memory) {
         workloads = workloads.into_iter().map(with_boot_metrics).collect();
     }
@@ -50,6 +53,22 @@ pub(super) fn with_own_metrics(plan: Plan) -> Result<Plan, Failure> {
         workloads = workloads.into_iter().map(|workload| with_stages(workload, can.stages)).collect();
     }
     Ok(Plan { workloads, ..plan })
+}
+
+/// Tells in which environments an agent runs the programs, if any are run in guests.
+fn note_agents(environments: &[(String, Capabilities)], workloads: &[WorkloadPlan]) {
+    let runs_programs = |workload: &WorkloadPlan| {
+        let what = workload.start.map(|start| start.what);
+        matches!(what, Some(Started::Exec { .. } | Started::Copy { .. }))
+    };
+    let with_agents = environments.iter().filter(|(_, can)| can.agent).map(|(name, _)| name.as_str());
+    let with_agents: Vec<&str> = with_agents.collect();
+    if !with_agents.is_empty() && workloads.iter().any(runs_programs) {
+        ui::note(&format!(
+            "note: no client runs programs in the guests of {}; weighbridge's probe does, as their agent",
+            with_agents.join(", ")
+        ));
+    }
 }
 
 fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, Failure> {

@@ -2,6 +2,7 @@
 
 use super::channel::{Channel, connect};
 use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, Vmm, kvm, threads};
+use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
@@ -257,6 +258,10 @@ impl Backend for VmmMachine {
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         let ended = core.program.as_mut()?.try_wait().ok()??;
         Some(format!("its monitor ended ({ended})"))
+    }
+
+    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
+        core.exec_by_agent(request)
     }
 
     /// Pauses the machine and writes its state.

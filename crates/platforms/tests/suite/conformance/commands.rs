@@ -148,19 +148,18 @@ fn busy_guests(bench: &Bench, guest: &mut dyn Guest) {
 pub const REQUEST: ExecRequest<'_> =
     ExecRequest { argv: &[], input: None, most_output: 4 << 20, group: None, deadline: MINUTE };
 
-/// The platform's own client runs programs beside the probe, one after the other. Only machines,
-/// fakes and some systems have no such client.
+/// The platform's own client, or the agent of a machine, runs programs one after the other. Only fakes
+/// and some systems have neither.
 fn programs_beside_the_probe(bench: &Bench, guest: &mut dyn Guest) {
-    if bench.capabilities.sized_memory {
-        return;
-    }
     let mut exec = |words: &[&str]| {
         let argv: Vec<String> = words.iter().map(ToString::to_string).collect();
         guest.exec(&ExecRequest { argv: &argv, ..REQUEST })
     };
     for _ in 0..2 {
         match exec(&["/bin/echo", "two words"]) {
-            Err(PlatformError::CannotExec(_)) if bench.capabilities.fake || bench.capabilities.system => {
+            Err(PlatformError::CannotExec(_))
+                if bench.capabilities.fake || (bench.capabilities.system && !bench.capabilities.agent) =>
+            {
                 return;
             }
             ran => {
