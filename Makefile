@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run rust dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-gates test-kills test-faults test-studies test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run rust dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-gates test-kills test-faults test-studies life-cycle test-long lint bench figures book deny advisories fuzz miri
 
 run: rust
 	cargo run --release --package weighbridge
@@ -106,6 +106,15 @@ test-faults:
 test-studies:
 	cargo run --release --package weighbridge -- image build debian
 	WEIGH_STUDIES=1 tests/run --profile long --release --package weighbridge -E 'test(/^studies::/)'
+
+# The life cycle of containers, sandboxes and machines in one run of BLOCKS blocks, in an hour; its
+# tables are written into docs/start.md. It wants the machine to itself, and root. Interrupted, it goes
+# on with the run in target/life-cycle; without that it measures anew.
+BLOCKS = 60
+life-cycle:
+	cargo build --release --package weighbridge
+	tests/life-cycle measure $(BLOCKS)
+	tests/life-cycle write
 
 # 100,000 machines that crash, long simulations of the statistics, the kernel package of Debian, the
 # method on this machine, which wants it to itself, and every check on every platform.

@@ -5,6 +5,7 @@
 //! the lists in SUMMARY.md that follow from it.
 
 mod claims;
+mod life_cycle;
 mod lines;
 mod page;
 #[path = "book/promises.rs"]
