@@ -174,6 +174,9 @@ struct ReanalyseFile {
     runs: Option<Spanned<(u32, u32)>>,
     folders: Spanned<Vec<Text>>,
     files: Spanned<BTreeMap<Text, Spanned<Vec<Text>>>>,
+    #[serde(default)]
+    clients: bool,
+    at: Option<Spanned<Values>>,
     n: Option<Spanned<u32>>,
     note: Option<Text>,
 }

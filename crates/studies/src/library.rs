@@ -208,7 +208,9 @@ const EMBEDDED: &[Embedded] = embedded![
 /// # sections = { jail = "jail,4096" }      # optional: the same of single arms, where one log has several
 /// # runs = [11, 20]                        # optional: the first and the last run that count
 /// folders = ["Stream/results", "stream"]   # below DIR; a file is read from the first folder that has it
-/// files = { native = ["linux.log"], jail = ["jail.log"] }
+/// files = { native = ["linux.log"], jail = ["jail{1..9}.log"] }   # a file, or one for each number
+/// # clients = true                         # optional: each file is of a client; their n-th runs together are one
+/// # at = { clients = 4 }                   # optional: the point, where the logs do not say it
 /// n = 10                                   # optional: runs of each arm
 /// # note = "a remark for the reader"       # optional
 /// ```

@@ -8,10 +8,11 @@ use crate::directory::ExperimentState;
 use crate::redraw::ExperimentRun;
 use crate::study::{Arm, Experiment, Measurand, Origin, Quantity, RawLogSource, Study};
 use crate::values::number;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey};
+use weigh_model::{Comparison, MetricSpec, Observation, Series, Unit, WorkloadKey, number_of};
 use weigh_report::Report;
 use weigh_report::study::{ExperimentReport, StudyReport};
 use weigh_stats::{Analysis, Cell, CellFlag, Flag, Options, analyse};
@@ -86,20 +87,22 @@ struct Logs<'a> {
     experiment: &'a Experiment,
     /// The values by quantity and arm, for those whose logs the study names.
     values: BTreeMap<(String, String), Values>,
+    /// Why a point of a quantity and an arm has no value, where others have, by all three.
+    gaps: BTreeMap<(String, String, String), NoValues>,
     /// Which files were read, and what a reader should know about them.
     remarks: Vec<String>,
 }
 
 impl<'a> Logs<'a> {
     fn read(experiment: &'a Experiment, directory: &Path, damaged: &mut Vec<LogError>) -> Self {
-        let mut logs = Self { experiment, values: BTreeMap::new(), remarks: Vec::new() };
+        let (values, gaps) = (BTreeMap::new(), BTreeMap::new());
+        let mut logs = Self { experiment, values, gaps, remarks: Vec::new() };
         for named in &experiment.reanalyse {
             let Some(quantity) = experiment.quantity(&named.quantity) else { continue };
-            let of_arm = |arm: &'a Arm| Some((&arm.id, named.files.get(&arm.id)?));
-            for (arm, files) in experiment.arms.iter().filter_map(of_arm) {
-                let read = files.iter().map(|file| of_file(named, quantity, arm, directory, file));
-                let values = match read.collect::<Result<Vec<_>, FileError>>() {
-                    Ok(runs) => Ok(by_point(quantity, runs.into_iter().flatten())),
+            let of_arm = |arm: &'a Arm| named.files.contains_key(&arm.id).then_some(&arm.id);
+            for arm in experiment.arms.iter().filter_map(of_arm) {
+                let values = match of_files(named, quantity, arm, directory) {
+                    Ok(runs) => Ok(by_point(named, quantity, runs)),
                     Err(FileError::Missing(path)) => Err(NoValues::Missing(path)),
                     Err(FileError::Damaged(error)) => {
                         let reason = error.to_string();
@@ -112,13 +115,29 @@ impl<'a> Logs<'a> {
                     }
                 };
                 logs.remarks.extend(of_runs(named, arm, &values));
-                logs.values.insert((named.quantity.clone(), arm.clone()), values);
+                logs.add(named, arm, values);
             }
             logs.remarks.extend(named.note.iter().map(|note| format!("{}: {note}", named.quantity)));
         }
         let mut known = BTreeSet::new();
         logs.remarks.retain(|remark| known.insert(remark.clone()));
         logs
+    }
+
+    /// Adds the values of an arm's logs. Those of one point may be missing where others are there.
+    fn add(&mut self, named: &RawLogSource, arm: &str, values: Values) {
+        let (quantity, arm) = (named.quantity.clone(), arm.to_string());
+        if let (Some(at), Err(reason)) = (&named.at, &values) {
+            self.gaps.insert((quantity.clone(), arm.clone(), at.clone()), reason.clone());
+        }
+        match self.values.entry((quantity, arm)) {
+            Entry::Vacant(place) => _ = place.insert(values),
+            Entry::Occupied(mut known) => match (known.get_mut(), values) {
+                (Ok(all), Ok(more)) => all.extend(more),
+                (known, Ok(more)) => *known = Ok(more),
+                (_, Err(_)) => {}
+            },
+        }
     }
 
     /// The report, in the form of a measured experiment's.
@@ -224,12 +243,14 @@ impl<'a> Logs<'a> {
                 for point in self.points(quantity) {
                     let has = |values: &Values| matches!(values, Ok(values) if values.contains_key(&point));
                     if !values.is_some_and(has) {
+                        let at = point.clone().unwrap_or_default();
+                        let gap = self.gaps.get(&(quantity.id.clone(), arm.id.clone(), at));
                         options.flags.push(CellFlag {
                             workload: Some(named(quantity, point.as_deref())),
                             metric: Some(quantity.id.clone()),
                             environment: arm.id.clone(),
                             flag: Flag::Absent,
-                            reason: Some(reason.clone()),
+                            reason: Some(gap.map_or_else(|| reason.clone(), ToString::to_string)),
                         });
                     }
                 }
@@ -292,6 +313,37 @@ fn place(point: Option<&str>) -> f64 {
 enum FileError {
     Missing(PathBuf),
     Damaged(Box<LogError>),
+}
+
+/// The counted runs of an arm.
+fn of_files(
+    named: &RawLogSource,
+    quantity: &Quantity,
+    arm: &str,
+    directory: &Path,
+) -> Result<Vec<LoggedRun>, FileError> {
+    let mut all: Vec<LoggedRun> = Vec::new();
+    for (number, file) in named.files_of(arm).iter().enumerate() {
+        let runs = of_file(named, quantity, arm, directory, file)?;
+        if !named.clients || number == 0 {
+            all.extend(runs);
+            continue;
+        }
+        let fault = |message: String| fault_of(&directory.join(&named.folders[0]).join(file), "", message);
+        if runs.len() != all.len() {
+            let runs = number_of(runs.len(), "run");
+            return Err(fault(format!("it has {runs}, and the first client has {}", all.len())));
+        }
+        for (round, run) in all.iter_mut().zip(runs) {
+            let spans = round.span.zip(run.span);
+            let Some(((first, last), (start, end))) = spans else {
+                return Err(fault("its runs do not say when they began and ended".into()));
+            };
+            let (first, last) = (first.min(start), last.max(end));
+            *round = LoggedRun { value: last - first, span: Some((first, last)), ..run };
+        }
+    }
+    Ok(all)
 }
 
 /// The counted runs of one file.
@@ -369,12 +421,13 @@ fn read_log(directory: &Path, log: &Path) -> Result<String, LogError> {
 }
 
 fn by_point(
+    named: &RawLogSource,
     quantity: &Quantity,
-    runs: impl Iterator<Item = LoggedRun>,
+    runs: Vec<LoggedRun>,
 ) -> BTreeMap<Option<String>, Vec<f64>> {
     let mut values: BTreeMap<Option<String>, Vec<f64>> = BTreeMap::new();
     for run in runs {
-        let point = run.point.filter(|_| quantity.over().is_some());
+        let point = named.at.clone().or(run.point.filter(|_| quantity.over().is_some()));
         values.entry(point).or_default().push(run.value);
     }
     values

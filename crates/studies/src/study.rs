@@ -356,8 +356,14 @@ pub struct RawLogSource {
     pub runs: Option<(u32, u32)>,
     /// Folders below the directory of the logs; a file is read from the first folder that has it.
     pub folders: Vec<String>,
-    /// Names of files within a folder, by the identifier of the arm.
+    /// Names of files within a folder, by the identifier of the arm. `{001..100}` in a name stands for
+    /// each of these numbers.
     pub files: BTreeMap<String, Vec<String>>,
+    /// Each file of an arm is of a client, and all of them work at the same time: their n-th runs are
+    /// one run, from the first start to the last end.
+    pub clients: bool,
+    /// The value of the swept parameter, if the logs do not say it.
+    pub at: Option<String>,
     /// The number of runs of each arm, at each point if the quantity is swept.
     pub n: Option<u32>,
     /// A remark for the reader.
@@ -365,10 +371,31 @@ pub struct RawLogSource {
 }
 
 impl RawLogSource {
+    /// The names of the files of an arm, each written out.
+    pub fn files_of(&self, arm: &str) -> Vec<String> {
+        let names = self.files.get(arm).into_iter().flatten();
+        names.flat_map(|name| numbered(name).unwrap_or_default()).collect()
+    }
+
     /// The name in the log of the runs of an arm that count.
     pub fn section_of(&self, arm: &str) -> Option<&str> {
         self.sections.get(arm).or(self.section.as_ref()).map(String::as_str)
     }
+}
+
+/// The most files that a name with a range stands for.
+const MOST_FILES: u32 = 10_000;
+
+/// The names that a name stands for: `client{001..100}.txt` for a hundred, any other for itself. None
+/// for a range that is none.
+pub(crate) fn numbered(name: &str) -> Option<Vec<String>> {
+    let Some((before, rest)) = name.split_once('{') else { return Some(vec![name.into()]) };
+    let (range, after) = rest.split_once('}')?;
+    let (first, last) = range.split_once("..")?;
+    let width = first.len();
+    let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+    let is_range = first <= last && last - first < MOST_FILES;
+    is_range.then(|| (first..=last).map(|number| format!("{before}{number:0width$}{after}")).collect())
 }
 
 /// A table or chart of an experiment.

@@ -82,7 +82,15 @@ impl Experiment {
         self.published.iter().for_each(|block| block.write(out, self));
         self.claims.iter().for_each(|claim| claim.write(out));
         self.views.iter().for_each(|view| view.write(out));
-        self.reanalyse.iter().for_each(|logs| logs.write(out));
+        self.reanalyse.iter().for_each(|logs| logs.write(out, self));
+    }
+
+    /// Writes the point of a quantity at which something was measured.
+    fn write_point(&self, out: &mut Writer, quantity: &str, at: Option<&String>) {
+        let sweep = self.quantity(quantity).and_then(|quantity| quantity.sweep.as_ref());
+        if let Some((sweep, at)) = sweep.zip(at) {
+            out.line("at", &BTreeMap::from([(sweep, at)]));
+        }
     }
 }
 
@@ -157,10 +165,7 @@ impl Published {
         let values: BTreeMap<&str, Vec<f64>> =
             self.values.iter().map(|(arm, value)| (arm.as_str(), value.numbers())).collect();
         out.line("values", &values);
-        let sweep = experiment.quantity(&self.quantity).and_then(|quantity| quantity.sweep.as_ref());
-        if let Some((sweep, at)) = sweep.zip(self.at.as_ref()) {
-            out.line("at", &BTreeMap::from([(sweep, at)]));
-        }
+        experiment.write_point(out, &self.quantity, self.at.as_ref());
     }
 }
 
@@ -189,7 +194,7 @@ impl View {
 }
 
 impl RawLogSource {
-    fn write(&self, out: &mut Writer) {
+    fn write(&self, out: &mut Writer, experiment: &Experiment) {
         out.header("[[experiment.reanalyse]]");
         out.line("quantity", &self.quantity);
         out.line("parser", &self.parser);
@@ -199,6 +204,8 @@ impl RawLogSource {
         out.optional("runs", self.runs.as_ref());
         out.line("folders", &self.folders);
         out.line("files", &self.files);
+        out.when("clients", self.clients);
+        experiment.write_point(out, &self.quantity, self.at.as_ref());
         out.optional("n", self.n.as_ref());
         out.optional("note", self.note.as_ref());
     }

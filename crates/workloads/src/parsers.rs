@@ -153,6 +153,7 @@ const ALL: &[Parser] = &[
     intel_linpack::PARSER,
     values::CSV,
     values::BOOT_TIMES,
+    values::CLIENT_TIMES,
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Parser> {

@@ -56,7 +56,7 @@ fn published(
 }
 
 /// The point of a sweep at which the numbers were measured.
-fn point(
+pub(super) fn point(
     quantity: &Quantity,
     span: Range<usize>,
     at: Option<&Spanned<Values>>,

@@ -1,8 +1,9 @@
 //! Where the raw numbers of a study are in its logs.
 
+use super::numbers::point;
 use super::validate::{known_arm, known_quantity, nonempty};
 use super::{ReanalyseFile, Text};
-use crate::study::{Experiment, Origin, RawLogSource};
+use crate::study::{Experiment, Origin, RawLogSource, numbered};
 use std::path::{Component, Path};
 use toml::Spanned;
 use weigh_workloads::Fault;
@@ -39,6 +40,7 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<RawLogS
     if written.files.get_ref().is_empty() {
         return Err(Fault::new(written.files.span(), "no log is named", "write `native = [\"linux.log\"]`"));
     }
+    let at = written.at.as_ref().map(|at| point(quantity, at.span(), Some(at))).transpose()?.flatten();
     let mut logs = RawLogSource {
         quantity: id.clone(),
         parser: nonempty(&written.parser)?,
@@ -48,12 +50,15 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<RawLogS
         runs: runs.map(|(_, runs)| runs),
         folders: written.folders.get_ref().iter().map(below).collect::<Result<_, _>>()?,
         files: Default::default(),
+        clients: written.clients,
+        at,
         n: written.n.as_ref().map(|n| *n.get_ref()),
         note: written.note.as_ref().map(nonempty).transpose()?,
     };
     for (arm, names) in written.files.get_ref() {
         known_arm(experiment, arm)?;
-        let mut others = experiment.reanalyse.iter().filter(|other| other.quantity == *id);
+        let is_of_point = |other: &&RawLogSource| other.quantity == *id && other.at == logs.at;
+        let mut others = experiment.reanalyse.iter().filter(is_of_point);
         if others.any(|other| other.files.contains_key(arm.get_ref())) {
             let message = format!("the logs of `{id}` of `{}` are named twice", arm.get_ref());
             return Err(Fault::new(arm.span(), message, "remove one"));
@@ -62,7 +67,7 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<RawLogS
             let message = format!("no log is named for `{}`", arm.get_ref());
             return Err(Fault::new(names.span(), message, "name one, or remove the arm"));
         }
-        let names = names.get_ref().iter().map(below).collect::<Result<_, _>>()?;
+        let names = names.get_ref().iter().map(file).collect::<Result<_, _>>()?;
         logs.files.insert(arm.get_ref().clone(), names);
     }
     for (arm, section) in &written.sections {
@@ -73,6 +78,18 @@ fn reanalyse(experiment: &Experiment, written: &ReanalyseFile) -> Result<RawLogS
         logs.sections.insert(arm.get_ref().clone(), nonempty(section)?);
     }
     Ok(logs)
+}
+
+/// The name of a file, or of several that differ in a number.
+fn file(name: &Text) -> Result<String, Fault> {
+    let text = below(name)?;
+    match numbered(&text) {
+        Some(_) => Ok(text),
+        None => {
+            let message = format!("`{text}` has a range that is none");
+            Err(Fault::new(name.span(), message, "write it as in `client{001..100}.txt`"))
+        }
+    }
 }
 
 /// Accepts only paths below the directory that the user names, so that somebody else's study cannot

@@ -1,6 +1,7 @@
 //! Logs in the format of a study, with invented numbers.
 
 use super::*;
+use crate::study::numbered;
 use std::fmt::Write;
 use weigh_report::study::{ClaimGrade, StudyCell};
 use weigh_stats::Grade;
@@ -317,6 +318,95 @@ fn boot_times_and_disks_of_firecrackers_study_are_read() {
     let name = raw("fio-fc-rand-read-4k.json");
     let found = of_built_in("agache-2020", "disk", &[(&name, job.to_string())]);
     assert!((found["fc"].0 - 250.5).abs() < 1e-9 && found.len() == 1, "{found:?}");
+}
+
+/// Times of a client of RunD's study, which starts a container in each round and waits for it.
+fn client(rounds: &[(u64, u64)]) -> String {
+    rounds.iter().map(|(start, end)| format!("a0 {start} {end} {}\n", end - start)).collect()
+}
+
+/// The logs of two rounds of clients of a runtime. The first begins and the fifth is ready last; in
+/// the second round the second client begins.
+fn rounds(runtime: &str, clients: usize) -> Vec<(String, String)> {
+    let name = |number: usize| format!("paper_data/time_{runtime}/con_{clients:03}/client{number:03}.txt");
+    let times = |number: usize| match number {
+        1 => client(&[(1000, 1080), (5010, 5090)]),
+        2 => client(&[(1005, 1090), (5000, 5100)]),
+        5 => client(&[(1010, 1120), (5020, 5140)]),
+        _ => client(&[(1005, 1085), (5010, 5095)]),
+    };
+    (1..=clients).map(|number| (name(number), times(number))).collect()
+}
+
+/// Reanalyses the starts of RunD's study with these logs, and returns the cells of starts at once by
+/// number and runtime.
+fn starts_at_once(logs: &[(String, String)]) -> (ReanalysisResult, BTreeMap<(String, String), StudyCell>) {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in logs {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let library = crate::library().unwrap();
+    let found = reanalyse(library.get("li-2022").unwrap(), &["start"], directory.path());
+    let drawn = &found.report.experiments[0];
+    let rows = drawn.views.iter().flat_map(|view| &view.rows).filter(|row| row.quantity == "all");
+    let mut cells = BTreeMap::new();
+    for row in rows {
+        for (arm, cell) in drawn.arms.iter().zip(&row.cells) {
+            cells.insert((row.point.clone().unwrap_or_default(), arm.id.clone()), cell.clone());
+        }
+    }
+    (found, cells)
+}
+
+#[test]
+fn a_round_of_clients_lasts_until_the_last_is_ready() {
+    let (runtime, ten) = ("rund_12291801", ("guests=10".to_string(), "rund".to_string()));
+    let logs = rounds(runtime, 10);
+    let (found, cells) = starts_at_once(&logs);
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+    let measured = cells[&ten].measured.as_ref().unwrap();
+    // 120 ms and 140 ms.
+    assert!((measured.value - 130.0).abs() < 1e-3 && measured.n == 2, "{measured:?}");
+    let (_, cells) = starts_at_once(&logs[..9]);
+    assert!(cells[&ten].measured.is_none(), "a round without one of its clients is none");
+    let mut short = logs;
+    short[3].1 = client(&[(1005, 1085)]);
+    let (found, cells) = starts_at_once(&short);
+    let message = found.damaged[0].to_string();
+    assert!(message.contains("client004.txt: it has 1 run, and the first client has 2"), "{message}");
+    assert!(cells[&ten].measured.is_none());
+}
+
+#[test]
+fn a_point_without_its_logs_says_so_beside_others() {
+    let kata = "kata_12252108";
+    let logs = [rounds(kata, 10), rounds(kata, 20), rounds("rund_12291801", 10)].concat();
+    let (found, cells) = starts_at_once(&logs);
+    assert!(found.damaged.is_empty(), "{:?}", found.damaged);
+    let cell = |guests: &str, arm: &str| &cells[&(format!("guests={guests}"), arm.to_string())];
+    for (guests, arm) in [("10", "kata"), ("20", "kata"), ("10", "rund")] {
+        assert!(cell(guests, arm).measured.is_some(), "{guests} {arm}");
+    }
+    let missing = cell("20", "rund").missing.as_ref().unwrap();
+    assert!(missing.ends_with("con_020/client001.txt is missing"), "{missing}");
+}
+
+#[test]
+fn ranges_of_files_and_points_are_checked() {
+    assert_eq!(numbered("a{09..11}.txt").unwrap(), ["a09.txt", "a10.txt", "a11.txt"]);
+    assert_eq!(numbered("a.txt").unwrap(), ["a.txt"]);
+    for (from, to, expected) in [
+        ("\"native.log\"", "\"native{3..2}.log\"", "a range that is none"),
+        ("\"native.log\"", "\"native{3..}.log\"", "a range that is none"),
+        ("\"native.log\"", "\"native{0..4000000000}.log\"", "a range that is none"),
+        ("folders = ", "at = { clients = 1 }\nfolders = ", "is not swept"),
+    ] {
+        let error = crate::read_study(Path::new("mine.toml"), &STUDY.replacen(from, to, 1)).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(expected), "{to}: {error}");
+    }
 }
 
 /// A log of sysbench with a rate for each number of clients.

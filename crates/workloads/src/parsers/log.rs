@@ -21,6 +21,8 @@ pub struct LoggedRun {
     pub point: Option<String>,
     /// The value of the field, in its base unit.
     pub value: f64,
+    /// When it began and ended, seconds of one clock for all logs, if the log says so.
+    pub span: Option<(f64, f64)>,
 }
 
 /// A log that cannot be used.
@@ -61,6 +63,8 @@ struct Piece<'a> {
     /// The last line that a script printed above it.
     heading: Option<&'a str>,
     point: Option<String>,
+    /// When it began and ended, seconds.
+    span: Option<(f64, f64)>,
     /// Whether it is cut off in such a way that it may be of any name, so every section has it.
     cut: bool,
     /// Whether a later report of the same process takes its place.
@@ -106,6 +110,7 @@ const FORMS: &[Form] = &[
         ends: &[],
         fault: cut_line,
     },
+    Form { parser: "client-times", split: client_times, ends: &[], fault: unlike_times },
 ];
 
 /// Parsers whose logs of several runs can be read.
@@ -188,7 +193,7 @@ fn run(form: &Form, parser: &Parser, field: &str, piece: &Piece<'_>) -> Result<L
     }
     match parser.value(piece.text, field) {
         Some(value) if value.is_finite() && value > 0.0 => {
-            Ok(LoggedRun { line: piece.line, point: piece.point.clone(), value })
+            Ok(LoggedRun { line: piece.line, point: piece.point.clone(), value, span: piece.span })
         }
         Some(value) => Err(fault(format!(
             "the `{field}` of the run that begins here is {value}, which is no measurement"
@@ -254,6 +259,12 @@ fn semicolons(parser: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
 
 fn cut_line(_: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
     piece.cut.then_some("was cut off within its line")
+}
+
+/// Why a line of a client is not a measurement.
+fn unlike_times(parser: &Parser, piece: &Piece<'_>) -> Option<&'static str> {
+    let why = "is not a name, a start, an end and their difference";
+    cut_line(parser, piece).or_else(|| piece.span.is_none().then_some(why))
 }
 
 /// The verdict of a solution, which is at the end of its line.
@@ -459,6 +470,20 @@ fn csv(text: &str) -> Vec<Piece<'_>> {
     let name = |line: &str| line.rsplit_once(',').map(|(names, _)| names.trim().to_string());
     let lines = lines(text, |line| line.matches(',').count());
     lines.into_iter().map(|piece| Piece { name: name(piece.text), ..piece }).collect()
+}
+
+/// Each line, with the moments between which it lasted.
+fn client_times(text: &str) -> Vec<Piece<'_>> {
+    let lines = lines(text, |line| line.split_whitespace().count());
+    lines.into_iter().map(|piece| Piece { span: span(piece.text), ..piece }).collect()
+}
+
+/// Start and end, seconds, of a line with a name, both in milliseconds, and their difference.
+fn span(line: &str) -> Option<(f64, f64)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, start, end, took] = words[..] else { return None };
+    let (start, end, took): (u64, u64, u64) = (start.parse().ok()?, end.parse().ok()?, took.parse().ok()?);
+    (start.checked_add(took) == Some(end)).then_some((start as f64 / 1e3, end as f64 / 1e3))
 }
 
 /// Whether the values of a field are in this unit, or in one with another prefix.

@@ -28,6 +28,14 @@ pub(super) const BOOT_TIMES: Parser = Parser {
     ..Parser::PLAIN
 };
 
+/// What a client timed: a name, the start and the end in milliseconds since the epoch, and their
+/// difference.
+pub(super) const CLIENT_TIMES: Parser = Parser {
+    name: "client-times",
+    fields: &[("duration", "s", |line| Some(number(line.split_whitespace().nth(3)?)? / 1e3))],
+    ..Parser::PLAIN
+};
+
 fn last_column(line: &str) -> Option<f64> {
     number(line.rsplit_once(',')?.1)
 }

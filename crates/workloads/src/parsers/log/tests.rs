@@ -306,6 +306,22 @@ fn boot_times_are_read_from_the_start_and_from_the_call() {
     assert_eq!(fault("boot-times", "from_call", None, &cut).0, Some(3));
 }
 
+#[test]
+fn times_of_a_client_say_when_each_began_and_ended() {
+    let text = "a1 1000000 1000250 250\nb2 1000900 1001200 300\n";
+    assert_eq!(values("client-times", "duration", None, text), [0.25, 0.3]);
+    let runs = logged_runs("client-times", "duration", None, text).unwrap();
+    assert_eq!((runs[1].line, runs[1].span), (2, Some((1000.9, 1001.2))));
+    // A line that lacks its end, an end that lacks a digit, and columns of something else.
+    for cut in [&text[..text.len() - 5], &text[..text.len() - 2], "a1 1000000 1000250\n", "a 1 2 3 4\n"] {
+        let message = fault("client-times", "duration", None, cut).1;
+        assert!(
+            message.contains("is not a name, a start") || message.contains("cut off"),
+            "{cut}: {message}"
+        );
+    }
+}
+
 /// The JSON of a run of fio 3.33: the ramp, then the group `measured`.
 const JSON: &str = include_str!("../../../testdata/fio-3.33-randread.json");
 
