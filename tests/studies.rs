@@ -3,12 +3,14 @@
 //! grade, and every table and figure is in every format.
 //!
 //! It takes an hour on two CPUs. The studies stay in `target/tmp/studies`, each
-//! with its page, and `claims.md` beside them says what has become of all claims.
+//! with its page, and `claims.md` beside them says what has become of all claims. A study that fails
+//! takes no other with it. `WEIGH_STUDIES=continue` goes on after an interruption: it measures what is
+//! left of all studies. `WEIGH_STUDIES_BLOCKS` is the number of blocks of each experiment.
 
 use crate::support::{Said, Stage, diagnosis, faults_of_claims, is_ready, words};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -28,7 +30,33 @@ const STUDIES: [&str; 10] = [
 
 /// Two blocks measure everything and conclude little, but conclusions are not what is tested. Nor
 /// is how quiet the machine is.
-const EFFORT: &str = "--size quick --blocks 2 --no-void";
+const BLOCKS: &str = "2";
+
+/// The packages of Debian that have the programs of the studies. Without one its experiments have no
+/// values, which would be known only at the end.
+const PACKAGES: [&str; 18] = [
+    "bonnie++",
+    "curl",
+    "fio",
+    "hpcc",
+    "libquantum-dev",
+    "mariadb-server",
+    "nuttcp",
+    "python3-django",
+    "python3-flask",
+    "python3-matplotlib",
+    "python3-numpy",
+    "python3-requests",
+    "python3-setuptools",
+    "python3-sqlalchemy",
+    "redis-server",
+    "redis-tools",
+    "sjeng",
+    "sysbench",
+];
+
+/// The value of `WEIGH_STUDIES` for what is left of all studies.
+const CONTINUE: &str = "continue";
 
 /// The deadline of the longest study; together they must end within an hour and a half.
 const DEADLINE: Duration = Duration::from_secs(45 * 60);
@@ -72,17 +100,30 @@ fn all_studies_run_whole() {
         return;
     };
     let names: Vec<&str> = asked.split(',').collect();
-    let unknown = names.iter().find(|name| **name != "1" && !STUDIES.contains(name));
-    assert!(unknown.is_none(), "no study {unknown:?}: WEIGH_STUDIES is 1, or some of {STUDIES:?}");
+    let is_all = ["1", CONTINUE].contains(&asked.as_str());
+    let unknown = names.iter().find(|name| !is_all && !STUDIES.contains(name));
+    assert!(
+        unknown.is_none(),
+        "no study {unknown:?}: WEIGH_STUDIES is 1, {CONTINUE}, or some of {STUDIES:?}"
+    );
+    let missing = missing_packages();
+    assert!(missing.is_empty(), "the studies measure these: apt-get install {}", missing.join(" "));
     let stage = Stage::on_disk();
     let ready = diagnosis(&stage);
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("studies");
     let mut faults = Vec::new();
     eprintln!("{:<22}{:>14}{:>18}{:>10}", "study", "experiments", "values", "minutes");
-    for study in STUDIES.into_iter().filter(|study| asked == "1" || names.contains(study)) {
+    for study in STUDIES.into_iter().filter(|study| is_all || names.contains(study)) {
         let begun = Instant::now();
         let directory = kept.join(study);
-        measure(&stage, study, &directory);
+        if asked != CONTINUE {
+            drop(std::fs::remove_dir_all(&directory));
+        }
+        if let Err(fault) = measure(&stage, study, &directory) {
+            eprintln!("{study}: {fault}");
+            faults.push(format!("{study}: {fault}"));
+            continue;
+        }
         let minutes = begun.elapsed().as_secs_f64() / 60.0;
         let report: Value = serde_json::from_str(&shown(&stage, &directory, "json")).unwrap();
         let mut tally = tally(&report, &ready);
@@ -102,22 +143,49 @@ fn all_studies_run_whole() {
     std::fs::write(kept.join("claims.md"), &page).unwrap();
     eprintln!("{}", kept.join("claims.md").display());
     // What an earlier version measured may have other claims.
-    if asked == "1" {
+    if is_all {
         faults.extend(faults_of_claims(&page));
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     stage.host_is_as_before();
 }
 
-/// Runs a study into an empty directory.
-fn measure(stage: &Stage, study: &str, directory: &Path) {
-    drop(std::fs::remove_dir_all(directory));
+/// Runs a study into a new directory, or what is left of one that is there.
+fn measure(stage: &Stage, study: &str, directory: &Path) -> Result<(), String> {
     std::fs::create_dir_all(directory.parent().unwrap()).unwrap();
-    let line = format!("study {study} {EFFORT} --out {}", directory.display());
+    let place = directory.display();
+    let line = if directory.join("study.json").is_file() {
+        format!("resume {place}")
+    } else {
+        let blocks = std::env::var("WEIGH_STUDIES_BLOCKS").unwrap_or_else(|_| BLOCKS.into());
+        format!("study {study} --size quick --blocks {blocks} --no-void --out {place}")
+    };
     let mut command = stage.weigh();
     let output = command.args(words(&line)).timeout(DEADLINE).output().unwrap();
-    let said = Said::of(&line, output).ends_with(0);
-    std::fs::write(directory.join("said.log"), said.stderr).unwrap();
+    let said = Said::of(&line, output);
+    std::fs::write(kept_log(directory), &said.stderr).unwrap();
+    match said.code {
+        Some(0) => Ok(()),
+        code => {
+            let last: Vec<&str> = said.stderr.lines().rev().take(5).collect();
+            let last = last.into_iter().rev().collect::<Vec<_>>().join(" ");
+            Err(format!("`weigh {line}` ended with {code:?} (of {DEADLINE:?} at most): {last}"))
+        }
+    }
+}
+
+/// Where it stands what a study said, beside its directory.
+fn kept_log(directory: &Path) -> PathBuf {
+    directory.with_extension("log")
+}
+
+/// Those of the packages that are not installed; none on other systems than Debian.
+fn missing_packages() -> Vec<&'static str> {
+    let is_missing = |package: &&str| {
+        let asked = Command::new("dpkg-query").args(["--show", "--showformat=${Status}", *package]).output();
+        asked.is_ok_and(|output| !String::from_utf8_lossy(&output.stdout).contains("ok installed"))
+    };
+    PACKAGES.into_iter().filter(is_missing).collect()
 }
 
 fn shown(stage: &Stage, directory: &Path, format: &str) -> String {

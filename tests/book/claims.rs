@@ -13,7 +13,7 @@ fn the_page_of_claims_has_every_claim() {
         return;
     };
     no_faults(
-        "claims; `make test-studies` measures the studies and writes the page to target/tmp/studies",
+        "claims; `make test-studies` measures the studies, and `make claims-page` puts the page here",
         &faults_of_claims(&page),
     );
 }
