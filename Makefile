@@ -1,5 +1,5 @@
 # Two commands: `make run` shows a first comparison, `make test` runs the default tests.
-.PHONY: run rust dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-gates test-kills test-faults test-studies claims-page life-cycle test-long lint bench figures book deny advisories fuzz miri
+.PHONY: run rust dist test-dist test-reproducible test-crates test debian-image test-platforms test-containers test-fleet test-kubernetes test-kvm test-gates test-kills test-faults test-studies claims-page life-cycle neighbours test-long lint bench figures book deny advisories fuzz miri
 
 run: rust
 	cargo run --release --package weighbridge
@@ -115,14 +115,12 @@ claims-page:
 	grep -q '(studies/claims.md)' docs/SUMMARY.md || \
 	  sed -i 's|^- \[The studies\](studies.md)$$|&\n  - [What has become of the claims](studies/claims.md)|' docs/SUMMARY.md
 
-# The life cycle of containers, sandboxes and machines in one run of BLOCKS blocks, in an hour; its
-# tables are written into docs/start.md. It wants the machine to itself, and root. Interrupted, it goes
-# on with the run in target/life-cycle; without that it measures anew.
-BLOCKS = 60
-life-cycle:
+# What the book shows of one machine, which wants it to itself, and root: the life cycle of containers,
+# sandboxes and machines in docs/start.md, in an hour, and who disturbs whom in docs/density.md, in half
+# an hour. Interrupted, each goes on with its run in target/measured; without that it measures anew.
+life-cycle neighbours:
 	cargo build --release --package weighbridge
-	tests/life-cycle measure $(BLOCKS)
-	tests/life-cycle write
+	tests/measured $@ $(BLOCKS)
 
 # 100,000 machines that crash, long simulations of the statistics, the kernel package of Debian, the
 # method on this machine, which wants it to itself, and every check on every platform.

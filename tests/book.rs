@@ -5,8 +5,8 @@
 //! the lists in SUMMARY.md that follow from it.
 
 mod claims;
-mod life_cycle;
 mod lines;
+mod measured;
 mod page;
 #[path = "book/promises.rs"]
 mod promises;

@@ -1,28 +1,43 @@
-//! The tables that `make life-cycle` writes into the page about start-up.
+//! The tables that `tests/measured` writes into the book.
 
 use super::{no_faults, root};
 
-const PAGE: &str = "docs/start.md";
-/// The lines between which `tests/life-cycle` writes.
-const BEGIN: &str = "<!-- `make life-cycle` writes what follows. -->";
-const END: &str = "<!-- What `make life-cycle` writes ends here. -->";
+/// What it measures, and the page with the tables.
+const MEASURED: [(&str, &str); 2] = [("life-cycle", "docs/start.md"), ("neighbours", "docs/density.md")];
 /// The heads of the table of tails after the environment and the time.
 const HEADS: &str = "| succeeded | median | p95 | p95 without the slowest 5 % | slowest |";
 /// Fewest starts that a 95 % quantile takes.
 const FEWEST_FOR_P95: u32 = 20;
 
+/// The part of a page that is written.
+fn section(name: &str, page: &str) -> String {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let (begin, end) = (
+        format!("<!-- `make {name}` writes what follows. -->"),
+        format!("<!-- What `make {name}` writes ends here. -->"),
+    );
+    for marker in [&begin, &end] {
+        assert_eq!(text.matches(marker.as_str()).count(), 1, "{page}: {marker}");
+    }
+    text[text.find(&begin).unwrap()..text.find(&end).unwrap()].to_string()
+}
+
+#[test]
+fn pages_have_a_place_for_what_is_measured() {
+    let script = std::fs::read_to_string(root().join("tests/measured")).unwrap();
+    for (name, page) in MEASURED {
+        assert!(section(name, page).len() > 100, "{page}");
+        assert!(script.contains(&format!("\"{name}\"")) && script.contains(page), "{name}");
+    }
+}
+
 #[test]
 fn the_tails_of_the_life_cycle_are_in_order() {
-    let page = std::fs::read_to_string(root().join(PAGE)).unwrap();
-    let script = std::fs::read_to_string(root().join("tests/life-cycle")).unwrap();
-    for marker in [BEGIN, END] {
-        assert_eq!(page.matches(marker).count(), 1, "{PAGE}: {marker}");
-        assert!(script.contains(marker), "tests/life-cycle writes elsewhere than at {marker}");
-    }
-    let section = &page[page.find(BEGIN).unwrap()..page.find(END).unwrap()];
+    let (name, page) = MEASURED[0];
+    let section = section(name, page);
     let Some((_, table)) = section.split_once(HEADS) else {
         eprintln!(
-            "SKIPPED the_tails_of_the_life_cycle_are_in_order: {PAGE} has none; `make life-cycle` measures them"
+            "SKIPPED the_tails_of_the_life_cycle_are_in_order: {page} has none; `make {name}` measures them"
         );
         return;
     };
