@@ -185,10 +185,10 @@ pub struct Charge {
     /// How far off `unattributed_ns` may be, nanoseconds.
     pub unattributed_uncertainty_ns: u64,
     /// Counters that can explain why an environment is slower, as far as the host has them:
-    /// `vm_exits`, `vm_halts`, `page_faults`, `tlb_misses`, `context_switches`, `cpu_migrations`,
-    /// `block_read_bytes`, `block_written_bytes`, `guest_disk_read_bytes`,
-    /// `guest_disk_written_bytes`, `network_packets`; and those of the whole host, whose names begin
-    /// with `host_`.
+    /// `vm_exits`, `vm_halts`, `vm_port_exits`, `page_faults`, `tlb_misses`, `context_switches`,
+    /// `cpu_migrations`, `cpu_stall_ns`, `memory_stall_ns`, `io_stall_ns`, `block_read_bytes`,
+    /// `block_written_bytes`, `guest_disk_read_bytes`, `guest_disk_written_bytes`, `network_packets`;
+    /// and those of the whole host, whose names begin with `host_`.
     pub counters: BTreeMap<String, u64>,
 }
 

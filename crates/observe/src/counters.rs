@@ -3,10 +3,11 @@
 //! | counter | source |
 //! |---|---|
 //! | `page_faults` | `pgfault` of the group's `memory.stat` (the kernel may hold back up to 64 events per CPU); without a group `minflt` and `majflt` of `/proc/PID/stat` |
-//! | `block_read_bytes`, `block_written_bytes` | the group's `io.stat`, or `blkio.throttle.io_service_bytes_recursive` of version 1 where the kernel fills it; without it `/proc/PID/io`. Bytes that the guest had devices move. Version 1 charges buffered writes to nobody |
+//! | `block_read_bytes`, `block_written_bytes` | the group's `io.stat`, or `blkio.throttle.io_service_bytes_recursive` of version 1 where the kernel fills it, without devices that are layers over others; without it `/proc/PID/io`. Bytes that the guest had devices move. Version 1 charges buffered writes to nobody |
 //! | `host_device_read_bytes`, `host_device_written_bytes` | `/sys/block/*/stat` of the devices that are no layer over others, such as the paths to an NVMe disk: bytes for everybody |
 //! | `network_packets` | `/proc/PID/net/dev`, both directions, without loopback; where the guest has a network namespace of its own |
-//! | `vm_exits`, `vm_halts` | `exits` and `halt_exits` in KVM's debugfs directory of the machine: how often a CPU of the guest stopped executing it, and how often because it had nothing to do |
+//! | `cpu_stall_ns`, `memory_stall_ns`, `io_stall_ns` | `some` of `cpu.pressure`, `memory.pressure` and `io.pressure` of the group of version 2: how long some task of the guest waited for a CPU, for memory, for a device |
+//! | `vm_exits`, `vm_halts`, `vm_port_exits` | `exits`, `halt_exits` and `io_exits` in KVM's debugfs directory of the machine: how often a CPU of the guest stopped executing it, how often because it had nothing to do, and how often because it used an I/O port |
 //! | `tlb_misses`, `context_switches`, `cpu_migrations` | `perf_event_open(2)` for the group, see [`crate::perf`]; where there is a PMU |
 //!
 //! System calls are not counted here (but see [`crate::calls`]): the tracepoint `raw_syscalls` makes
@@ -15,6 +16,7 @@
 //! several sources of a counter is missing, the counter is absent, never zero and never too small.
 
 use crate::files::{PolledFile, field};
+use crate::pressure::PressureFiles;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,8 @@ pub(crate) type Counts = BTreeMap<&'static str, u64>;
 pub(crate) const PAGE_FAULTS: &str = "page_faults";
 
 /// The counters of machines under KVM, and their files.
-const OF_MACHINES: [(&str, &str); 2] = [("vm_exits", "exits"), ("vm_halts", "halt_exits")];
+const OF_MACHINES: [(&str, &str); 3] =
+    [("vm_exits", "exits"), ("vm_halts", "halt_exits"), ("vm_port_exits", "io_exits")];
 
 /// Bytes of a sector in `/sys/block/*/stat`, whatever the sector size of the device
 /// (`Documentation/block/stat.rst`).
@@ -38,6 +41,8 @@ const SECTOR: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Counters {
     memory: Option<Vec<PolledFile>>,
+    /// Of a guest that is one group: the times of several groups do not add up.
+    stalls: Option<PressureFiles>,
     block: Block,
     devices: Vec<PolledFile>,
     network: Option<PolledFile>,
@@ -48,8 +53,9 @@ pub(crate) struct Counters {
 /// The source of the block I/O counters.
 #[derive(Debug)]
 enum Block {
-    /// Control groups of either version.
-    Groups(Vec<PolledFile>),
+    /// Control groups of either version; the directory of the host's devices by number; and which of
+    /// those that were seen are layers.
+    Groups { files: Vec<PolledFile>, numbers: PathBuf, layers: BTreeMap<String, bool> },
     /// The processes in groups and those without a group. A process that waited for another one
     /// includes its count, as with CPU time.
     Processes { lists: Vec<PolledFile>, more: Vec<u32>, files: BTreeMap<u32, PolledFile> },
@@ -72,9 +78,14 @@ impl Counters {
             let files: Vec<PathBuf> = processes.iter().flat_map(|pid| of_machine(root, *pid, file)).collect();
             (!files.is_empty()).then_some((*name, files))
         };
+        let stalls = match (&*accounts.groups, &*accounts.processes) {
+            ([view], []) => view.v2.as_deref().and_then(PressureFiles::of_group),
+            _ => None,
+        };
         Self {
             memory: accounts.groups.iter().map(memory).collect::<Option<_>>().filter(|_| first.is_some()),
-            block: Block::open(accounts),
+            stalls,
+            block: Block::open(root, accounts),
             devices: devices(&root.join("sys/block")),
             network: first.and_then(|pid| network(root, pid)),
             machines: OF_MACHINES.iter().filter_map(of_machines).collect(),
@@ -86,6 +97,11 @@ impl Counters {
         let mut counts = Counts::new();
         if let Some(faults) = self.page_faults(scratch) {
             counts.insert(PAGE_FAULTS, faults);
+        }
+        if let Some(stalls) = self.stalls.as_ref().and_then(|files| files.read(scratch)) {
+            counts.insert("cpu_stall_ns", stalls.cpu_some_ns);
+            counts.insert("memory_stall_ns", stalls.memory_some_ns);
+            counts.insert("io_stall_ns", stalls.io_some_ns);
         }
         if let Some((read, written)) = self.block.read(scratch) {
             counts.insert("block_read_bytes", read);
@@ -134,15 +150,15 @@ impl Counters {
 }
 
 impl Block {
-    fn open(accounts: &Accounts) -> Self {
+    fn open(root: &Path, accounts: &Accounts) -> Self {
         let file = |view: &CgroupView| match view.v1_directory("blkio") {
             Some(directory) if counts(directory) => PolledFile::open(directory.join(THROTTLE)),
             Some(_) => None,
             None => PolledFile::open(view.v2.as_ref()?.join("io.stat")),
         };
-        let groups: Option<Vec<PolledFile>> = accounts.groups.iter().map(file).collect();
-        if let Some(groups) = groups.filter(|groups| !groups.is_empty() && accounts.processes.is_empty()) {
-            return Self::Groups(groups);
+        let files: Option<Vec<PolledFile>> = accounts.groups.iter().map(file).collect();
+        if let Some(files) = files.filter(|files| !files.is_empty() && accounts.processes.is_empty()) {
+            return Self::Groups { files, numbers: root.join("sys/dev/block"), layers: BTreeMap::new() };
         }
         // Processes in groups below are not listed.
         let plain = accounts.groups.iter().all(|view| !has_groups_below(view));
@@ -163,9 +179,13 @@ impl Block {
         };
         match self {
             Self::Unavailable => return None,
-            Self::Groups(files) => {
+            Self::Groups { files, numbers, layers } => {
+                let mut known = |number: &str| match layers.get(number) {
+                    Some(known) => *known,
+                    None => *layers.entry(number.into()).or_insert(is_layer(&numbers.join(number))),
+                };
                 for file in files {
-                    add(group_bytes(file.text(scratch)?));
+                    add(group_bytes(file.text(scratch)?, &mut known));
                 }
             }
             Self::Processes { lists, more, files } => {
@@ -246,11 +266,14 @@ fn counts(directory: &Path) -> bool {
 }
 
 /// Read and written: `8:0 Read 123` a line in version 1, `8:0 rbytes=123 wbytes=4 ...` in version
-/// 2.
-fn group_bytes(text: &str) -> (u64, u64) {
+/// 2. The kernel counts every byte again for each device that it passes through.
+fn group_bytes(text: &str, mut is_layer: impl FnMut(&str) -> bool) -> (u64, u64) {
     let mut sum = (0, 0);
     for line in text.lines() {
-        let mut words = line.split_ascii_whitespace().skip(1).peekable();
+        let mut words = line.split_ascii_whitespace().peekable();
+        if words.next().is_none_or(&mut is_layer) {
+            continue;
+        }
         match words.peek() {
             Some(&"Read") => sum.0 += words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0),
             Some(&"Write") => sum.1 += words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0),
@@ -266,6 +289,13 @@ fn group_bytes(text: &str) -> (u64, u64) {
         }
     }
     sum
+}
+
+/// Whether a device, a directory of `/sys/dev/block`, is made of others, as those of device mapper and
+/// RAID are, or of a file or of compressed memory.
+fn is_layer(device: &Path) -> bool {
+    let others = fs::read_dir(device.join("slaves")).into_iter().flatten().next();
+    others.is_some() || ["loop/backing_file", "mm_stat"].iter().any(|file| device.join(file).exists())
 }
 
 /// Devices of hardware or a hypervisor. Loop devices, RAID, encryption and compressed memory are
@@ -330,11 +360,32 @@ mod tests {
     #[test]
     fn bytes_of_both_versions_are_parsed() {
         let v1 = "8:0 Read 100\n8:0 Write 30\n8:0 Sync 130\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 130\n8:16 Read 1\nTotal 131\n";
-        assert_eq!(group_bytes(v1), (101, 30));
-        assert_eq!(group_bytes("Total 0\n"), (0, 0));
+        assert_eq!(group_bytes(v1, |_| false), (101, 30));
+        assert_eq!(group_bytes("Total 0\n", |_| false), (0, 0));
         let v2 =
             "8:0 rbytes=100 wbytes=7 rios=2 wios=1 dbytes=5 dios=1\n8:16 rbytes=1 wbytes=2 rios=1 wios=1\n";
-        assert_eq!(group_bytes(v2), (101, 9));
+        assert_eq!(group_bytes(v2, |_| false), (101, 9));
+        assert_eq!(group_bytes(v2, |number| number == "8:0"), (1, 2));
+    }
+
+    /// A file behind a loop device is on an encrypted disk: the group's bytes pass through all three.
+    #[test]
+    fn bytes_of_a_group_are_counted_below_all_layers() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(root, "sys/dev/block/8:0/stat", "");
+        fs::create_dir_all(root.join("sys/dev/block/8:0/slaves")).unwrap();
+        write(root, "sys/dev/block/254:0/slaves/sda/dev", "8:0\n");
+        write(root, "sys/dev/block/7:1/loop/backing_file", "/file\n");
+        write(root, "sys/dev/block/252:0/mm_stat", "");
+        let counts = ["7:1", "254:0", "8:0", "252:0"].map(|number| format!("{number} rbytes=100 wbytes=7\n"));
+        write(root, "group/io.stat", &counts.concat());
+        let accounts = Accounts::of_group(v2(&root.join("group")));
+        let mut counters = Counters::open(root, &accounts);
+        for _ in 0..2 {
+            let read = counters.read(&mut Vec::new());
+            assert_eq!((read["block_read_bytes"], read["block_written_bytes"]), (100, 7));
+        }
     }
 
     #[test]
@@ -343,6 +394,10 @@ mod tests {
         let root = root.path();
         write(root, "group/memory.stat", "anon 1\npgfault 42\npgmajfault 2\n");
         write(root, "group/io.stat", "8:0 rbytes=100 wbytes=7 rios=2 wios=1\n");
+        for (name, total) in [("cpu", 5), ("memory", 6), ("io", 7)] {
+            let text = format!("some avg10=0.00 total={total}\nfull avg10=0.00 total=1\n");
+            write(root, &format!("group/{name}.pressure"), &text);
+        }
         write(root, "group/cgroup.procs", "77\n");
         write(root, "sys/block/vda/stat", " 1 2 10 4 5 6 20 8 9 10 11\n");
         write(root, "sys/block/vda/device/vendor", "0x1af4\n");
@@ -350,6 +405,7 @@ mod tests {
         write(root, "sys/kernel/debug/kvm/77-12/exits", "1234\n");
         write(root, "sys/kernel/debug/kvm/778-12/exits", "5\n");
         write(root, "sys/kernel/debug/kvm/77-12/halt_exits", "34\n");
+        write(root, "sys/kernel/debug/kvm/77-12/io_exits", "12\n");
         let dev = "Inter-| Receive\n face |bytes packets\n    lo: 9 9 0 0 0 0 0 0 9 9 0 0 0 0 0 0\n  eth0: 500 4 0 0 0 0 0 0 600 3 0 0 0 0 0 0\n";
         write(root, "proc/77/net/dev", dev);
         for (process, namespace) in [("77", "net:[2]"), ("self", "net:[1]")] {
@@ -362,12 +418,16 @@ mod tests {
         let expected = [
             ("block_read_bytes", 100),
             ("block_written_bytes", 7),
+            ("cpu_stall_ns", 5000),
             ("host_device_read_bytes", 5120),
             ("host_device_written_bytes", 10240),
+            ("io_stall_ns", 7000),
+            ("memory_stall_ns", 6000),
             ("network_packets", 7),
             ("page_faults", 42),
             ("vm_exits", 1234),
             ("vm_halts", 34),
+            ("vm_port_exits", 12),
         ];
         assert_eq!(counts, Counts::from(expected));
         // A guest in the host's network has no packets of its own to count.

@@ -1,10 +1,10 @@
 //! Pressure stall information (`Documentation/accounting/psi.rst`).
 
 use crate::files::PolledFile;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weigh_model::Pressure;
 
-/// The pressure files of the host.
+/// The pressure files of the host, or of a control group.
 #[derive(Debug)]
 pub(crate) struct PressureFiles {
     cpu: PolledFile,
@@ -13,9 +13,19 @@ pub(crate) struct PressureFiles {
 }
 
 impl PressureFiles {
-    /// Opens the files; `None` without pressure information, as with `psi=0`.
+    /// Opens the files of the host; `None` without pressure information, as with `psi=0`.
     pub(crate) fn open(root: &Path) -> Option<Self> {
-        let open = |name: &str| PolledFile::open(root.join("proc/pressure").join(name));
+        Self::named(|name| root.join("proc/pressure").join(name))
+    }
+
+    /// Opens the files of a control group of version 2; `None` where the kernel does not watch it,
+    /// as with `psi=0` or 0 in `cgroup.pressure`.
+    pub(crate) fn of_group(directory: &Path) -> Option<Self> {
+        Self::named(|name| directory.join(format!("{name}.pressure")))
+    }
+
+    fn named(path: impl Fn(&str) -> PathBuf) -> Option<Self> {
+        let open = |name: &str| PolledFile::open(path(name));
         let files = Self { cpu: open("cpu")?, memory: open("memory")?, io: open("io")? };
         // With `psi=0` the files exist, but reading them fails.
         files.read(&mut Vec::new()).map(|_| files)
@@ -82,5 +92,23 @@ mod tests {
         write(root.path(), "proc/pressure/io", "some total=9\nfull total=1\n");
         let grown = growth(earlier, files.read(&mut Vec::new()).unwrap());
         assert_eq!(grown, Pressure { io_some_ns: 4000, io_full_ns: 1000, ..Pressure::default() });
+    }
+
+    #[test]
+    fn a_group_has_files_of_its_own() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, total) in [("cpu", 5), ("memory", 6)] {
+            write(
+                root.path(),
+                &format!("group/{name}.pressure"),
+                &format!("some avg10=0.00 total={total}\n"),
+            );
+        }
+        let group = root.path().join("group");
+        assert!(PressureFiles::of_group(&group).is_none(), "one of them is missing");
+        write(root.path(), "group/io.pressure", "some avg10=0.00 total=7\nfull avg10=0.00 total=1\n");
+        let read = PressureFiles::of_group(&group).unwrap().read(&mut Vec::new()).unwrap();
+        assert_eq!((read.cpu_some_ns, read.memory_some_ns), (5000, 6000));
+        assert_eq!((read.io_some_ns, read.io_full_ns), (7000, 1000));
     }
 }

@@ -15,6 +15,8 @@ use weigh_stats::ChargeSummary;
 const CLEARLY: f64 = 2.0;
 /// Fewer events than this in a whole run are taken for chance.
 const FEWEST_PER_RUN: f64 = 10.0;
+/// Waiting for less than this share of the CPU time explains nothing.
+const STALL_NOTABLE: f64 = 0.01;
 /// The share of the charge above which the terminal reports the time of shared daemons. Every other
 /// format reports all of it.
 const DAEMONS_NOTABLE: f64 = 0.01;
@@ -187,7 +189,9 @@ fn place(key: &str) -> u8 {
 
 /// A name of a counter for people.
 pub(crate) fn words(name: &str) -> String {
-    let words = name.replace('_', " ").replace("cpu ", "CPU ").replace("tlb ", "TLB ").replace("vm ", "VM ");
+    let words = name.strip_suffix("_ns").unwrap_or(name).replace('_', " ");
+    let words = words.replace("cpu ", "CPU ").replace("tlb ", "TLB ").replace("vm ", "VM ");
+    let words = words.replace("io stall", "I/O stall");
     let unit = |word: &str, unit: &str| words.strip_suffix(word).map(|stem| format!("{stem} ({unit})"));
     unit(" bytes", "bytes").or_else(|| unit(" uj", "µJ")).unwrap_or(words)
 }
@@ -242,7 +246,11 @@ fn why(baseline: &ChargeSummary, charge: &ChargeSummary) -> Option<String> {
     if charge.environment == baseline.environment {
         return None;
     }
-    let fewest = if charge.operation == "run" { FEWEST_PER_RUN } else { 0.0 };
+    let fewest = |name: &str| match &*charge.operation {
+        _ if name.ends_with("_ns") => STALL_NOTABLE * charge.cpu_ns_per_op,
+        "run" => FEWEST_PER_RUN,
+        _ => 0.0,
+    };
     let mut found: Vec<(f64, String)> = charge
         .counters_per_op
         .iter()
@@ -250,7 +258,7 @@ fn why(baseline: &ChargeSummary, charge: &ChargeSummary) -> Option<String> {
             // What the whole host did says nothing about one guest.
             let there = *baseline.counters_per_op.get(name).filter(|_| !name.starts_with("host_"))?;
             let (least, most) = (there.min(*here), there.max(*here));
-            let clear = most > 0.0 && most >= fewest && most >= CLEARLY * least;
+            let clear = most > 0.0 && most >= fewest(name) && most >= CLEARLY * least;
             clear.then(|| {
                 (most / least.max(f64::MIN_POSITIVE), describe(name, there, *here, &charge.operation))
             })
@@ -305,6 +313,23 @@ mod tests {
         assert_eq!(why(&native, &same), None);
     }
 
+    /// A guest that waits for a hundredth of its time or more says so, and no other.
+    #[test]
+    fn only_long_stalls_are_reported() {
+        let waited = |here| {
+            let charged = |environment, ns| ChargeSummary {
+                cpu_ns_per_op: 1e9,
+                ..of("run", &[("io_stall_ns", ns)], environment)
+            };
+            why(&charged("native", 1e6), &charged("other", here))
+        };
+        assert_eq!(waited(9e6), None);
+        assert_eq!(
+            waited(2e7).as_deref(),
+            Some("other: I/O stall 1.00\u{a0}ms\u{a0}→\u{a0}20.0\u{a0}ms per run")
+        );
+    }
+
     #[test]
     fn instructions_stand_beside_cycles_where_both_are_counted() {
         let counted = ChargeSummary {
@@ -334,5 +359,6 @@ mod tests {
         );
         assert_eq!(words("block_read_bytes"), "block read (bytes)");
         assert_eq!(words("tlb_misses"), "TLB misses");
+        assert_eq!(words("cpu_stall_ns"), "CPU stall");
     }
 }

@@ -173,14 +173,17 @@ pub(crate) fn duration(seconds: f64) -> Quantity {
     Scale::new(&Unit::normalise("s").0, [seconds], None).quantity(seconds)
 }
 
-/// A number of bytes (if the name ends in `_bytes`) or of other things, with three significant
-/// digits: `480`, `12.3k`, `64.0 KiB`.
+/// A number of bytes (if the name ends in `_bytes`), a time (`_ns`) or a number of other things, with
+/// three significant digits: `480`, `12.3k`, `64.0 KiB`, `14.0 µs`.
 pub fn count(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return non_finite(value);
     }
     if name.ends_with("_bytes") {
         return Scale::new(&Unit::normalise("B").0, [value], None).format(value);
+    }
+    if name.ends_with("_ns") {
+        return duration_ns(value);
     }
     let (suffix, factor) = DECIMAL.iter().rev().find(|(_, factor)| value >= *factor).unwrap_or(&DECIMAL[0]);
     let shown = value / factor;
@@ -423,6 +426,7 @@ mod tests {
         assert_eq!(count("page_faults", 0.25), "0.250");
         assert_eq!(count("page_faults", 1.5e-7), "1.50e-7");
         assert_eq!(count("block_read_bytes", 65_536.0), "64.0 KiB");
+        assert_eq!(count("cpu_stall_ns", 14_000.0), "14.0 µs");
         assert_eq!(duration_ns(14_000.0), "14.0 µs");
         assert_eq!(one("cycles", 3.2e9), "3.20 Gcycles");
         assert_eq!(share(0.0), "0 %");

@@ -75,7 +75,7 @@ fn fake_v2(root: &Path, name: &str, controllers: &str) {
 fn version_2_switches_controllers_on_level_by_level() {
     let base = tempfile::tempdir().unwrap();
     let (root, name) = (base.path().join("cgroup"), "weighbridge-r/g");
-    fake_v2(&root, name, "cpuset cpu io memory pids\n");
+    fake_v2(&root, name, "cpuset cpu io memory hugetlb pids rdma\n");
     fs::write(root.join("cgroup.subtree_control"), "memory\n").unwrap();
     let ledger = ledger(&base, "r");
     let hierarchy = Hierarchy::at(&root, Layout::V2);
@@ -86,7 +86,7 @@ fn version_2_switches_controllers_on_level_by_level() {
     assert_eq!(fs::read_to_string(root.join("weighbridge-r/cgroup.subtree_control")).unwrap(), "+pids");
     let expected = Change::SubtreeControl {
         file: root.join("cgroup.subtree_control"),
-        added: vec!["cpuset".into(), "cpu".into(), "pids".into()],
+        added: ["cpuset", "cpu", "io", "pids"].map(String::from).to_vec(),
     };
     assert_eq!(ledger.standing(), [expected, Change::Cgroup { path: name.into() }]);
     assert!(root.join(name).is_dir());

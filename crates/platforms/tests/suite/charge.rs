@@ -1,7 +1,9 @@
 //! Every platform charges the same CPU time for the same work, and it is the time that was used.
 
-use crate::common::{MINUTE, benches_with, command, exclusive_turn};
+use crate::common::{Bench, MINUTE, benches_with, command, exclusive_turn, patience, skip_or_fail};
+use std::os::unix::fs::MetadataExt;
 use weigh_host::accounts::Accounts;
+use weigh_host::cgroup::{Hierarchy, Layout};
 use weigh_model::Observed;
 use weigh_observe::{Observer, Sensors};
 use weigh_platforms::{Guest, GuestRequest, RunOptions};
@@ -19,11 +21,11 @@ fn spin() -> Command {
     command(&["perl", "-e", &script])
 }
 
-fn observe(guest: &mut dyn Guest, accounts: &Accounts, cpu: u32) -> Observed {
+fn observe(guest: &mut dyn Guest, accounts: &Accounts, cpu: u32, work: &Command) -> Observed {
     let mut observer = Observer::new();
     let instance = observer.attach(accounts, &[cpu]);
     observer.begin(instance);
-    let done = guest.session().run(&spin(), RunOptions::within(MINUTE)).unwrap();
+    let done = guest.session().run(work, RunOptions::within(patience(MINUTE))).unwrap();
     let seen = observer.end(instance);
     assert_eq!(done.end.status, Status::Exited(0), "{}", String::from_utf8_lossy(&done.error));
     seen
@@ -46,7 +48,7 @@ fn every_platform_is_charged_the_same() {
         let request = GuestRequest { cpus: vec![cpu], ..bench.request(name) };
         let mut guest = bench.launch(&request).unwrap();
         let accounts = guest.accounts();
-        let seen = observe(&mut *guest, &accounts, cpu);
+        let seen = observe(&mut *guest, &accounts, cpu, &spin());
         check(name, &seen, 0);
         assert!(!accounts.groups.is_empty() || !bench.host.is_root, "{name} has a group: {accounts:?}");
         let faults = seen.charge.counters.get("page_faults");
@@ -59,7 +61,57 @@ fn every_platform_is_charged_the_same() {
             // As for guests without a control group. Ended processes are counted in ticks: up to
             // one tick each for user and system time.
             let processes = Accounts::of_processes(guest.processes());
-            check("native by its processes", &observe(&mut *guest, &processes, cpu), 20_000_000);
+            let seen = observe(&mut *guest, &processes, cpu, &spin());
+            check("native by its processes", &seen, 20_000_000);
+        }
+        guest.stop().unwrap();
+    }
+}
+
+/// Under control groups of version 2 a guest is charged with the bytes that devices move for it,
+/// those of buffered writes included, and with the time for which its work waits for a CPU.
+#[test]
+fn bytes_and_stalls_are_those_of_the_guests_group() {
+    const TEST: &str = "bytes_and_stalls_are_those_of_the_guests_group";
+    const BYTES: u64 = 8 << 20;
+    let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let has_io = controllers.split_whitespace().any(|controller| controller == "io");
+    if !has_io || Hierarchy::detect().layout() != Layout::V2 || !weigh_host::facts::is_root() {
+        let reason = "only root has it, and only with the controller io of control groups of version 2";
+        return skip_or_fail(TEST, "cgroup2", reason);
+    }
+    let cpu = *weigh_host::facts::allowed_cpus().last().unwrap();
+    for name in ["native", "namespaces:storage=volume"] {
+        let Some(bench) = Bench::on_disk("bytes", name) else { continue };
+        if rustix::fs::major(std::fs::metadata(&bench.host.work).unwrap().dev()) == 0 {
+            skip_or_fail(&format!("{TEST} on {name}"), "cgroup2", "its files are on no block device");
+            continue;
+        }
+        let request = GuestRequest { cpus: vec![cpu], ..bench.request(name) };
+        let mut guest = bench.launch(&request).unwrap();
+        let accounts = guest.accounts();
+        let group = accounts.groups[0].v2.as_ref().unwrap();
+        assert!(group.join("io.stat").exists(), "{group:?}");
+        let own = bench.host.work.join("bytes");
+        let file = if name == "native" { own.to_str().unwrap() } else { "/var/tmp/bytes" };
+        let move_bytes = format!(
+            "dd if=/dev/zero of={file} bs=64k count=128 conv=fsync && \
+             dd if={file} of=/dev/null bs=64k iflag=direct && rm {file}"
+        );
+        let seen = observe(&mut *guest, &accounts, cpu, &command(&["sh", "-c", &move_bytes]));
+        for counter in ["block_read_bytes", "block_written_bytes"] {
+            // The programs may be read from the disk, too.
+            let moved = seen.charge.counters[counter];
+            assert!((BYTES..2 * BYTES).contains(&moved), "{name}: {counter} is {moved}");
+        }
+        if std::fs::read("/proc/pressure/cpu").is_ok() {
+            let spin = "perl -MTime::HiRes=clock -e '1 while clock() < 0.5'";
+            let both = command(&["sh", "-c", &format!("{spin} & {spin}; wait")]);
+            let seen = observe(&mut *guest, &accounts, cpu, &both);
+            // One of the two waits while the other one runs. The kernel adds up what has passed.
+            let stalled_ns = seen.charge.counters["cpu_stall_ns"];
+            let most_ns = seen.window_ns + 100_000_000;
+            assert!((USED_NS / 2..most_ns).contains(&stalled_ns), "{name}: {stalled_ns} ns: {seen:#?}");
         }
         guest.stop().unwrap();
     }
