@@ -383,6 +383,85 @@ fn exits_of_a_machine_are_counted() {
     close(bench);
 }
 
+/// A static program for x86-64 that does the same so many times and ends with status 0. Its sixteen
+/// bytes of data are at address 0x400078, before its code.
+#[cfg(target_arch = "x86_64")]
+fn repeating(count: u32, data: [u64; 2], first: &[u8], each: &[u8]) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    // The lengths of the header and of the one program header behind it (elf(5)).
+    const HEADERS: [u16; 2] = [64, 56];
+    let back = u8::try_from(256 - (each.len() + 4)).unwrap();
+    let mut image = data.map(u64::to_le_bytes).concat();
+    image.extend(first);
+    image.push(0xbb); // mov count, %ebx
+    image.extend(count.to_le_bytes());
+    image.extend(each);
+    image.extend([0xff, 0xcb, 0x75, back]); // dec %ebx; jnz each
+    image.extend([0x31, 0xff, 0xb8, 60, 0, 0, 0, 0x0f, 0x05]); // _exit(0)
+    let begin = u64::from(HEADERS[0] + HEADERS[1]);
+    let length = begin + image.len() as u64;
+    let mut program = b"\x7fELF\x02\x01\x01".to_vec();
+    program.resize(16, 0);
+    let halves =
+        |numbers: &[u16]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let words = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let longs = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    // An executable (2) for x86-64 (62), whose code follows the data.
+    program.extend(halves(&[2, 62]));
+    program.extend(words(&[1]));
+    program.extend(longs(&[BASE + begin + 16, HEADERS[0].into(), 0]));
+    program.extend(words(&[0]));
+    program.extend(halves(&[HEADERS[0], HEADERS[1], 1, 64, 0, 0]));
+    // All of it is loaded (1), to be read and executed (5).
+    program.extend(words(&[1, 5]));
+    program.extend(longs(&[0, BASE, BASE, length, length, 0x1000]));
+    program.extend(image);
+    program
+}
+
+/// KVM's counts are what arithmetic says of a program: an exit for every write to an I/O port, a
+/// halt for every sleep of a machine that has nothing else to do.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn exits_are_as_many_as_port_writes_and_halts_as_many_as_sleeps() {
+    const TEST: &str = "exits_are_as_many_as_port_writes_and_halts_as_many_as_sleeps";
+    const WRITES: u64 = 20_000;
+    const SLEEPS: u64 = 100;
+    let Some(bench) = bench("arithmetic") else { return };
+    if acceleration() != "kvm" {
+        eprintln!("SKIPPED {TEST}: emulation has no exits (make test-kvm)");
+        return close(bench);
+    }
+    // ioperm(0x80, 1, 1); then each time `out %al, $0x80`, the port of the self-test's codes, which
+    // does nothing.
+    let permit = [0xbf, 0x80, 0, 0, 0, 0xbe, 1, 0, 0, 0, 0xba, 1, 0, 0, 0, 0xb8, 173, 0, 0, 0, 0x0f, 0x05];
+    let writes = repeating(WRITES as u32, [0, 0], &permit, &[0xe6, 0x80]);
+    // nanosleep({0 s, 10 ms}, NULL)
+    let sleep = [0xbf, 0x78, 0, 0x40, 0, 0x31, 0xf6, 0xb8, 35, 0, 0, 0, 0x0f, 0x05];
+    let sleeps = repeating(SLEEPS as u32, [0, 10_000_000], &[], &sleep);
+    let mut guest = launch(&bench, "qemu:accel=tcg");
+    let mut observer = Observer::new();
+    let instance = observer.attach(&guest.accounts(), &weigh_host::facts::allowed_cpus());
+    let mut counters_of = |path: &str, program: &[u8]| {
+        guest.session().put(path, 0o755, program).unwrap();
+        observer.begin(instance);
+        let done = guest.session().run(&command(&[path]), RunOptions::within(patience(MINUTE))).unwrap();
+        let counters = observer.end(instance).charge.counters;
+        assert_eq!(done.end.status, weigh_protocol::Status::Exited(0), "{path}");
+        eprintln!("{path}: {counters:?}");
+        counters
+    };
+    let (writing, sleeping) = (counters_of("/writes", &writes), counters_of("/sleeps", &sleeps));
+    // The kernel may print a line meanwhile, and writes each of its characters to a port.
+    let few = WRITES / 20;
+    assert!((WRITES..WRITES + few).contains(&writing["vm_port_exits"]), "{writing:?}");
+    assert!(writing["vm_exits"] >= writing["vm_port_exits"] && writing["vm_halts"] < few, "{writing:?}");
+    assert!(sleeping["vm_port_exits"] < few, "{sleeping:?}");
+    assert!((SLEEPS..=sleeping["vm_exits"]).contains(&sleeping["vm_halts"]), "{sleeping:?}");
+    guest.stop().unwrap();
+    close(bench);
+}
+
 /// A microvm boots as other machines do. Its probe works over a second serial line, also after a
 /// restore, and the console stays separate. If the host has no vsock for guests, asking for it
 /// reports that.
