@@ -14,6 +14,7 @@ const ENVIRONMENTS: &[&str] = &[
     "namespaces:net=nat",
     "bubblewrap",
     "charliecloud",
+    "minijail",
     "runc",
     "crun",
     "youki",

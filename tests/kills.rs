@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
 
 /// One environment for each way in which platforms change the host.
-const ENVIRONMENTS: [&str; 22] = [
+const ENVIRONMENTS: [&str; 23] = [
     "native",
     "namespaces",
     "namespaces:user=mapped",
     "namespaces:net=nat",
     "bubblewrap",
     "charliecloud",
+    "minijail",
     "nspawn",
     "runc",
     "runc:user=mapped",

@@ -34,6 +34,7 @@ pub mod firecracker;
 pub mod incus;
 pub mod libvirt;
 pub mod lxc;
+pub mod minijail;
 pub mod namespaces;
 pub mod native;
 pub mod nspawn;
@@ -73,6 +74,7 @@ const ALL: &[&dyn Platform] = &[
     &namespaces::Namespaces,
     &bubblewrap::Bubblewrap,
     &charliecloud::Charliecloud,
+    &minijail::Minijail,
     &runc::RUNC,
     &crun::CRUN,
     &youki::YOUKI,

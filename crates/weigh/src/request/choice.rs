@@ -28,6 +28,7 @@ const KINDS: [&[Candidate]; 3] = [
         Any("nspawn"),
         Any("bubblewrap"),
         Any("charliecloud"),
+        Any("minijail"),
         Any("namespaces"),
     ],
     // Sandboxes.

@@ -48,6 +48,7 @@ environments! {
     bubblewrap "bubblewrap"
     bubblewrap_mapped "bubblewrap:user=mapped"
     charliecloud "charliecloud"
+    minijail "minijail"
     nspawn "nspawn"
     nspawn_full "nspawn:init=full"
     runc "runc"
