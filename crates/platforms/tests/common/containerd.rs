@@ -47,7 +47,7 @@ impl Daemon {
         fs::write(self.path("config.toml"), config).unwrap();
         let server = Invocation::new("containerd").arg("--config").arg(self.path("config.toml"));
         self.server = Some(server.log_to(&self.path("log")).output_to_log().spawn().unwrap());
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + super::patience(Duration::from_secs(20));
         while UnixStream::connect(self.path("socket")).is_err() {
             let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
             assert!(Instant::now() < end, "no containerd: {}", log());

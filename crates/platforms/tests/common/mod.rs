@@ -296,7 +296,7 @@ pub fn stop_at_once(guests: Vec<Box<dyn Guest>>) {
 
 /// Asserts that nothing of a run is left, after waiting for what the kernel removes by itself.
 pub fn nothing_is_left(run: &str) {
-    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    let deadline = std::time::Instant::now() + patience(Duration::from_secs(5));
     let mut left = traces(run);
     while !left.is_empty() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
@@ -316,7 +316,7 @@ pub fn command(argv: &[&str]) -> Command {
 }
 
 pub fn shell(guest: &mut dyn Guest, script: &str) -> CompletedCommand {
-    guest.session().run(&command(&["sh", "-c", script]), RunOptions::within(MINUTE)).unwrap()
+    guest.session().run(&command(&["sh", "-c", script]), RunOptions::within(patience(MINUTE))).unwrap()
 }
 
 pub fn says(guest: &mut dyn Guest, script: &str) -> String {

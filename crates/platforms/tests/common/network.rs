@@ -1,6 +1,6 @@
 //! Clients that reach guests, for every platform with a network.
 
-use super::{Bench, MINUTE, ready, says, skip_or_fail};
+use super::{Bench, MINUTE, patience, ready, says, skip_or_fail};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub fn passt_ready(test: &str) -> bool {
 /// accept for a guest in which nobody listens yet, and may end the connection by a reset; the passt
 /// of 2023 connects with the guest only once the client has said something.
 fn ask(reach: &Reach) -> String {
-    let end = Instant::now() + MINUTE;
+    let end = Instant::now() + patience(MINUTE);
     loop {
         let mut text = Vec::new();
         let connected = weigh_network::connect(reach.address, reach.from.as_deref(), Duration::from_secs(5));
