@@ -71,7 +71,8 @@ test-kubernetes:
 
 # Machines under KVM, in an emulated computer whose processor has AMD's SVM: it needs root
 # and mmdebstrap, makes the computer's disk and the QEMU that emulates it once (into
-# /var/cache/weighbridge-kvm), and runs for hours. PARTS="proof machines" runs these parts alone.
+# /var/cache/weighbridge-kvm), and runs for hours. PARTS="proof machines" runs these parts alone
+# (`tests/kvm parts` lists them), and `tests/kvm report` shows what the last run of each found.
 PARTS =
 test-kvm:
 	tests/kvm run $(PARTS)

@@ -66,7 +66,9 @@ mod tests {
     #[test]
     #[ignore = "run by a_command_may_take_longer_by_the_factor"]
     fn a_process_with_a_factor() {
-        set(&std::env::var(VARIABLE).unwrap()).unwrap();
+        let factor = std::env::var(VARIABLE).unwrap();
+        set(&factor).unwrap();
+        assert_eq!(death(), Duration::from_secs(10) * parse(&factor).unwrap());
         Invocation::new("sleep").arg("0.5").deadline(Duration::from_millis(100)).run_ok().unwrap();
     }
 

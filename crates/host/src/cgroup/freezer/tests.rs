@@ -3,6 +3,7 @@
 use super::*;
 use crate::cgroup::tests::{ledger, read_line, run_name, shell, usable, version_2};
 use crate::cgroup::{Cgroup, Hierarchy, Limits};
+use crate::command::Invocation;
 use crate::ledger::NoPlatforms;
 use crate::wait::until;
 use stuck_files::StuckFiles;
@@ -162,4 +163,24 @@ fn a_group_that_does_not_obey_is_thawed() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert_eq!(fs::read_to_string(freezer.control()).unwrap(), "0");
     freezer.thaw().unwrap();
+}
+
+/// The factor is global to the process, so this test runs in its own.
+#[test]
+#[ignore = "run by freezing_may_take_longer_by_the_factor"]
+fn a_freezer_with_a_factor() {
+    crate::deadlines::set("2x").unwrap();
+    let base = tempfile::tempdir().unwrap();
+    fs::write(base.path().join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+    let began = Instant::now();
+    Freezer::of(base.path().into(), true).freeze().unwrap_err();
+    assert!(began.elapsed() >= 2 * DEADLINE, "{:?}", began.elapsed());
+}
+
+#[test]
+fn freezing_may_take_longer_by_the_factor() {
+    let process = Invocation::new(std::env::current_exe().unwrap());
+    let test = "cgroup::freezer::tests::a_freezer_with_a_factor";
+    let done = process.args(["--exact", test, "--ignored"]).run_ok().unwrap();
+    assert!(String::from_utf8_lossy(&done.output).contains("1 passed"));
 }
