@@ -154,6 +154,28 @@ fn a_tuned_machine_has_its_tuning_and_restores_the_host() {
     close(bench);
 }
 
+/// A machine with `tune=custom` has what its keys ask for, and nothing else of a tuned one.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_custom_machine_has_what_its_keys_ask_for() {
+    let Some(bench) = bench("custom") else { return };
+    let cpus: Vec<u32> = weigh_host::facts::allowed_cpus().into_iter().take(2).collect();
+    let topology = format!("1x{}x1", cpus.len());
+    let keys = format!("tune=custom,pin=on,cpu=max,topology={topology},iothread=on,disk=raw,size=1MiB");
+    let request = request(&bench, &format!("qemu:accel=tcg,{keys}"));
+    let mut guest = bench.launch(&GuestRequest { cpus: cpus.clone(), ..request }).unwrap();
+    let facts = guest.read_back().unwrap();
+    let facts_of = ["machine:cpu", "machine:topology", "machine:iothread"].map(|key| &*facts[key]);
+    assert_eq!(facts_of, ["max", &*topology, "disk-thread"], "{facts:?}");
+    assert!(facts["machine:placement"].starts_with("pinned: 0 on "), "{facts:?}");
+    if cpus.len() > 1 {
+        assert_eq!(pinned(&*guest), cpus, "{facts:?}");
+    }
+    assert!(facts["machine:pages"].starts_with("4 KiB"), "{facts:?}");
+    guest.stop().unwrap();
+    close(bench);
+}
+
 /// An untuned machine as the usual tools configure it, with a balloon: it has what its keys say,
 /// and its guest has its final memory.
 #[cfg(target_arch = "x86_64")]
