@@ -19,6 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 use weigh_model::{
     ClockCheck, ClockState, EnvironmentPlan, Extraction, FailureKind, Iteration, Observed, WorkloadPlan,
+    format_bytes,
 };
 use weigh_platforms::{CompletedCommand, RunOptions, Session, SessionError};
 use weigh_protocol::{COMMAND_PATH, Command, Input, Status};
@@ -29,6 +30,9 @@ const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
 
 /// Bound on every deadline, so that adding it to the clock cannot overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The signal by which the kernel ends a process if there is no memory left (`signal(7)`).
+const SIGKILL: i32 = 9;
 
 /// Name of the variable that pads the commands' environment.
 const PADDING: &str = "WEIGH_PAD";
@@ -335,7 +339,7 @@ impl<'a> WorkloadCommands<'a> {
         match ended_badly(completed.end.status) {
             Some(reason) => {
                 let reason = format!("{reason}{}", last_words(&completed));
-                Err(Failure::new(FailureKind::Preparation, reason).with(completed))
+                Err(self.naming_limit(Failure::new(FailureKind::Preparation, reason).with(completed)))
             }
             None => Ok(()),
         }
@@ -364,7 +368,7 @@ impl<'a> WorkloadCommands<'a> {
         &self,
         completed: CompletedCommand,
     ) -> Result<(Iteration, CompletedCommand), Failure> {
-        read(self.workload, completed)
+        read(self.workload, completed).map_err(|failure| self.naming_limit(failure))
     }
 
     /// The same without its metrics, if they are taken otherwise.
@@ -372,7 +376,25 @@ impl<'a> WorkloadCommands<'a> {
         &self,
         completed: CompletedCommand,
     ) -> Result<(Iteration, CompletedCommand), Failure> {
-        read(&WorkloadPlan { metrics: Vec::new(), ..self.workload.clone() }, completed)
+        let unread = WorkloadPlan { metrics: Vec::new(), ..self.workload.clone() };
+        read(&unread, completed).map_err(|failure| self.naming_limit(failure))
+    }
+
+    /// Names the guest's memory limit, if it has one, in the failure of a command that SIGKILL ended.
+    fn naming_limit(&self, failure: Failure) -> Failure {
+        let ended = failure.completed.as_ref().map(|completed| completed.end.status);
+        let limit_bytes = self.placeholders.get(staging::MEMORY).and_then(|bytes| bytes.parse::<u64>().ok());
+        match (ended, limit_bytes) {
+            (Some(Status::Signalled(SIGKILL)), Some(bytes @ 1..)) => {
+                let limit = format_bytes(bytes);
+                let reason = format!(
+                    "{}; the guest's memory limit is {limit}, by `memory=` or `--memory`",
+                    failure.reason
+                );
+                Failure { reason, ..failure }
+            }
+            _ => failure,
+        }
     }
 
     /// The deadline of the command.
