@@ -175,12 +175,17 @@ impl FleetMachine {
     ///
     /// # Errors
     /// The machine refuses, or does not run the program.
-    pub fn equip(&self, directory: &str, weigh: Vec<u8>, plan: Vec<u8>, log: &Path) -> Result<String> {
-        let send = |script: &Script<'_>, bytes| {
-            self.finish(self.invocation(directory, script).input(bytes), Some(log), TRANSFER_DEADLINE)
+    pub fn equip(&self, directory: &str, weigh: &[u8], plan: &[u8], log: &Path) -> Result<String> {
+        let script = Script::FleetEquip(directory, plan.len());
+        let client = match &self.way {
+            Way::Ssh(target) => target.invocation(&script),
+            Way::Pod(pod) => pod.first_invocation(directory, &script)?,
         };
-        send(&Script::FleetMake(directory), plan)?;
-        let said = send(&Script::FleetEquip(directory), weigh)?;
+        let equip = client.input([plan, weigh].concat());
+        let said = self.finish(equip, Some(log), TRANSFER_DEADLINE).map_err(|error| match &self.way {
+            Way::Ssh(_) => error,
+            Way::Pod(pod) => pod.not_entered(directory, error),
+        })?;
         Ok(String::from_utf8_lossy(&said).trim().into())
     }
 
@@ -244,12 +249,6 @@ impl FleetMachine {
         log: &Path,
         read: impl FnOnce(&mut dyn Read) -> std::result::Result<(), E>,
     ) -> std::result::Result<bool, E> {
-        // What was in a pod is gone with it.
-        if let Way::Pod(pod) = &self.way
-            && !pod.is_running(directory)?
-        {
-            return Ok(false);
-        }
         let mut running = self.spawn(directory, &Script::FleetCollect(directory, END.as_secs()), log)?;
         let output = running.take_output();
         let output = output.ok_or_else(|| self.failed("its connection has no standard output"))?;
@@ -262,9 +261,10 @@ impl FleetMachine {
         }
         let status = running.wait(deadlines::scaled(SCRIPT_DEADLINE)).map_err(PlatformError::io(WAIT))?;
         if !begun || !status.is_some_and(|status| status.success()) {
+            // What was in a pod is gone with it.
             if let Way::Pod(pod) = &self.way
                 && !begun
-                && pod.has_ended(directory)
+                && pod.has_ended(directory)?
             {
                 return Ok(false);
             }

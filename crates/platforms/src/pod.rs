@@ -227,9 +227,10 @@ impl Platform for Pod {
                     PlatformError::StillThere(format!("it may still be in the cluster: {why}"))
                 };
                 kubectl.reach().map_err(away)?;
-                match NodePod::of_entry(&kubectl, what, id, detail) {
-                    Some((pod, directory)) => crate::fleet::undo_pod(&directory, &pod),
-                    None => guest::delete(&kubectl, namespace, what, id),
+                match (NodePod::of_entry(&kubectl, what, id, detail), what) {
+                    (Some((pod, directory)), _) => crate::fleet::undo_pod(&directory, &pod),
+                    (None, "namespace") => guest::delete(&kubectl, namespace, &[], &[("namespace", id)]),
+                    (None, _) => guest::delete_pod(&kubectl, namespace, id),
                 }
             }
             _ => Err(PlatformError::never_made(PLATFORM, what)),

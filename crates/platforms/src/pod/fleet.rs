@@ -13,13 +13,13 @@ use super::manifest::{self, CONTAINER};
 use super::status::{PodStatus, Watch};
 use super::{PLATFORM, Pod};
 use crate::fleet::MachineFacts;
-use crate::guest::HELLO_DEADLINE;
 use crate::ssh::scripts::Script;
 use crate::{Platform, PlatformError, Result};
 use nodes::{facts_of, is_node, select};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use weigh_host::command::Invocation;
 use weigh_host::ledger::Change;
@@ -37,10 +37,13 @@ const COLLECT_S: u64 = 30;
 /// Time limit for the cluster to learn that a container has ended, and how often it is asked.
 const LEARNT_DEADLINE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(500);
-/// Waits until the first process has its control group, and takes write permission on the volume
-/// `$0` from others, because weigh keeps its state nowhere else. `$1` is the node's machine ID: a run
-/// that is made in the pod is one of the node.
-const PREPARE: &str = r#"until [ ! -e /sys/fs/cgroup/cgroup.controllers ] || [ -e "$0/first" ]; do sleep 0.1 2>/dev/null || sleep 1; done; chmod 755 "$0" && printf '%s\n' "$1" > /etc/machine-id"#;
+/// Precedes [`ENTER`] in the first command in a pod. Waits until the first process has its control
+/// group, and takes write permission on the volume `$0` from others, because weigh keeps its state
+/// nowhere else. `$1` is the node's machine ID: a run that is made in the pod is one of the node.
+const PREPARE: &str = r#"m=$1; shift; i=0; until [ ! -e /sys/fs/cgroup/cgroup.controllers ] || [ -e "$0/first" ]; do [ "$i" -lt 300 ] || { echo "its first process has no control group of its own" >&2; exit 1; }; i=$((i+1)); sleep 0.1 2>/dev/null || sleep 1; done; chmod 755 "$0" && printf '%s\n' "$m" > /etc/machine-id || exit 1; "#;
+/// Has `kubectl create` leave the check of an object to the cluster: to check it here, it would fetch
+/// the description of all that the cluster has.
+const UNCHECKED: &str = "--validate=false";
 /// Runs a program in the control group and the namespaces of the pod's first process, which has
 /// written its number into the volume `$0` if it made any.
 const ENTER: &str = r#"f=$0/first; [ -e "$f" ] || exec "$@"; exec nsenter --target "$(cat "$f")" --cgroup --mount sh -c 'echo 0 > /sys/fs/cgroup/init/cgroup.procs; exec "$@"' weighbridge "$@""#;
@@ -56,6 +59,8 @@ pub(crate) struct NodePod {
     kubectl: Kubectl,
     node: String,
     spec: EnvironmentSpec,
+    /// The node's machine ID, once the cluster was asked about the node.
+    machine: OnceLock<String>,
 }
 
 impl NodePod {
@@ -125,7 +130,7 @@ impl NodePod {
     /// `kubectl` is not installed.
     pub(crate) fn of(spec: &EnvironmentSpec) -> Result<Self> {
         let node = spec.get("nodes").unwrap_or_default().into();
-        Ok(Self { kubectl: Kubectl::find(spec)?, node, spec: spec.clone() })
+        Ok(Self { kubectl: Kubectl::find(spec)?, node, spec: spec.clone(), machine: OnceLock::new() })
     }
 
     /// Asks the cluster for facts about the node, before anything is made.
@@ -145,21 +150,31 @@ impl NodePod {
                 remedy,
             ));
         }
+        self.check_rights()?;
+        let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
+        let _known_before = self.machine.set(machine.into());
+        Ok(facts_of(&node))
+    }
+
+    /// Refuses a user who may not make, enter or delete the pod. A refusal that comes later would
+    /// leave in the ledger what this user cannot delete either. If the cluster does not say, it is
+    /// tried.
+    fn check_rights(&self) -> Result<()> {
         let object = if self.given_namespace().is_some() { "pods" } else { "namespaces" };
-        // A refusal that comes later would leave in the ledger what this user cannot delete either.
-        for (verb, what) in [("create", object), ("delete", object), ("create", "pods/exec")] {
-            let ask = match self.given_namespace() {
-                Some(namespace) => self.kubectl.within(namespace).args(["auth", "can-i", verb, what]),
-                None => self.kubectl.command(&[]).args(["auth", "can-i", verb, what, "--all-namespaces"]),
-            };
-            if ask.run()?.output.starts_with(b"no") {
+        let rights = [("create", object), ("delete", object), ("create", "pods/exec")];
+        let reviews = rights.map(|(verb, what)| manifest::access_review(self.given_namespace(), verb, what));
+        let reviews = json!({"apiVersion": "v1", "kind": "List", "items": reviews});
+        let ask = self.kubectl.command(&[]).args(["create", UNCHECKED, "--filename", "-"]);
+        let Ok(answers) = self.kubectl.documents(ask.input(reviews.to_string())) else { return Ok(()) };
+        for ((verb, what), answer) in rights.into_iter().zip(answers) {
+            if answer["status"]["allowed"] == false {
                 return Err(PlatformError::unavailable(
                     format!("this user may not {verb} {what} in the cluster"),
                     "ask for the right, or name a namespace in which you may make, enter and delete privileged pods with `namespace=`",
                 ));
             }
         }
-        Ok(facts_of(&node))
+        Ok(())
     }
 
     /// The node's object.
@@ -218,7 +233,8 @@ impl NodePod {
         if what == POD {
             spec = spec.with("namespace", detail.get("namespace")?.as_str()?);
         }
-        let pod = Self { kubectl: kubectl.clone(), node: String::new(), spec };
+        let (kubectl, node, machine) = (kubectl.clone(), String::new(), OnceLock::new());
+        let pod = Self { kubectl, node, spec, machine };
         (pod.pod_of(directory).1 == id).then(|| (pod, directory.into()))
     }
 
@@ -227,24 +243,19 @@ impl NodePod {
     /// # Errors
     /// The cluster refuses, or the pod does not run.
     pub(crate) fn make(&self, directory: &str, log: &Path) -> Result<()> {
-        let node = self.object()?;
         let (namespace, name) = self.pod_of(directory);
         if self.given_namespace().is_none() {
-            let make = self.kubectl.command(&[]).args(["create", "--filename", "-"]);
+            let make = self.kubectl.command(&[]).args(["create", UNCHECKED, "--filename", "-"]);
             let make = make.input(manifest::fleet_namespace(&name).to_string());
             self.finish(make, Some(log), guest::RUNNING_DEADLINE)?;
         }
         let mut watch = Watch::begin(&self.kubectl, &namespace, &name, log)?;
         let leave = entered(&Script::FleetLeave(directory, END_S, COLLECT_S));
         let pod = manifest::fleet_pod(&self.spec, &self.node, &name, Self::PARENT, &leave);
-        create(&self.kubectl, &namespace, &pod, log).map_err(|error| self.of_node(error))?;
+        let created = create(&self.kubectl, &namespace, &[UNCHECKED], &pod, log);
+        created.map_err(|error| self.of_node(error))?;
         let (status, _) = wait_running(&mut watch, log).map_err(|why| self.failed(&why))?;
-        self.check_limits(&status)?;
-        let machine = node["status"]["nodeInfo"]["machineID"].as_str().unwrap_or_default();
-        let prepare = self.exec(directory).args(["sh", "-c", PREPARE, Self::PARENT, machine]);
-        let prepared = self.finish(prepare, Some(log), HELLO_DEADLINE);
-        // The first process may have ended since, as in an image without `unshare`.
-        prepared.map(drop).map_err(|error| self.fault(directory).map_or(error, |why| self.failed(&why)))
+        self.check_limits(&status)
     }
 
     /// Refuses limits that the user did not ask for, such as the defaults of a `LimitRange`.
@@ -268,6 +279,26 @@ impl NodePod {
         exec.args(["--container", CONTAINER, "--"])
     }
 
+    /// The client with the first script for the pod of a directory, which is prepared before.
+    ///
+    /// # Errors
+    /// Nobody has asked about the node yet, and the cluster does not answer.
+    pub(crate) fn first_invocation(&self, directory: &str, script: &Script<'_>) -> Result<Invocation> {
+        if self.machine.get().is_none() {
+            self.ask()?;
+        }
+        let machine = self.machine.get().map_or("", String::as_str);
+        let prepare = format!("{PREPARE}{ENTER}");
+        let prepare = self.exec(directory).args(["sh", "-c", &prepare, Self::PARENT, machine]);
+        Ok(prepare.args(script.words()))
+    }
+
+    /// The error of the first script for the pod of a directory. The pod's first process may have
+    /// ended, as in an image without `unshare`.
+    pub(crate) fn not_entered(&self, directory: &str, error: PlatformError) -> PlatformError {
+        self.fault(directory).map_or(error, |why| self.failed(&why))
+    }
+
     /// The client with a script for the pod of a directory.
     pub(crate) fn invocation(&self, directory: &str, script: &Script<'_>) -> Invocation {
         self.exec(directory).args(entered(script))
@@ -286,24 +317,20 @@ impl NodePod {
         self.kubectl.run(command.deadline(deadline), log).map_err(|error| self.of_node(error))
     }
 
-    /// Whether the container of a directory runs.
+    /// Whether the container of a directory has ended. The cluster learns of it a moment later.
     ///
     /// # Errors
     /// The cluster does not answer, or refuses.
-    pub(crate) fn is_running(&self, directory: &str) -> Result<bool> {
+    pub(crate) fn has_ended(&self, directory: &str) -> Result<bool> {
         let (namespace, name) = self.pod_of(directory);
-        Ok(status_of(&self.kubectl, &namespace, &name)?.is_some_and(|status| status.running))
-    }
-
-    /// Whether the container of a directory has ended. The cluster learns of it a moment later.
-    pub(crate) fn has_ended(&self, directory: &str) -> bool {
         let end = Instant::now() + weigh_host::deadlines::scaled(LEARNT_DEADLINE);
-        loop {
-            match self.is_running(directory) {
-                Ok(true) if Instant::now() < end => std::thread::sleep(LOOK),
-                is_running => return is_running.is_ok_and(|is_running| !is_running),
+        while status_of(&self.kubectl, &namespace, &name)?.is_some_and(|status| status.running) {
+            if Instant::now() >= end {
+                return Ok(false);
             }
+            std::thread::sleep(LOOK);
         }
+        Ok(true)
     }
 
     /// Why the pod of a directory is not there any more, or will not be, if the cluster says so.
@@ -315,13 +342,17 @@ impl NodePod {
         }
     }
 
-    /// Deletes the pod of a directory, in which nothing may run any more.
+    /// Deletes the pod of a directory, which gets its time to end its run, and its namespace. A
+    /// cluster looks after a namespace some seconds after it was deleted, and long after that if it
+    /// finds a pod in it; so the pod is deleted by itself.
     ///
     /// # Errors
     /// The cluster does not answer, or the pod remains.
     pub(crate) fn delete(&self, directory: &str) -> Result<()> {
         let (namespace, name) = self.pod_of(directory);
-        guest::delete(&self.kubectl, &namespace, self.object_kind(), &name)
+        let all = [("pod", name.as_str()), ("namespace", namespace.as_str())];
+        let own = if self.given_namespace().is_some() { &all[..1] } else { &all[..] };
+        guest::delete(&self.kubectl, &namespace, &[], own)
     }
 
     /// The exit code of a command in a pod, from that of `kubectl exec`; `None` if the client failed

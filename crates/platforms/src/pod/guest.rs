@@ -3,7 +3,7 @@
 use super::kubectl::Kubectl;
 use super::manifest::{self, CONTAINER};
 use super::status::{PodStatus, Watch};
-use super::{PLATFORM, Place, fleet};
+use super::{PLATFORM, Place};
 use crate::docker::shim_of;
 use crate::exec::ExecRequest;
 use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE, with_tail};
@@ -87,7 +87,7 @@ impl PodGuest {
     fn start(&mut self, core: &mut GuestCore, pod: &Value) -> Result<()> {
         let mut watch = Watch::begin(&self.kubectl, &self.namespace, &core.name, &core.log)?;
         core.start_clock();
-        create(&self.kubectl, &self.namespace, pod, &core.log)?;
+        create(&self.kubectl, &self.namespace, &[], pod, &core.log)?;
         core.stages.push((stamps::POD_CREATED, Ok(monotonic_ns())));
         let scheduled_ns;
         (self.status, scheduled_ns) =
@@ -145,17 +145,23 @@ fn first_child(shim: u32) -> Option<u32> {
     children.min_by_key(|pid| process_start_ns(*pid).unwrap_or(u64::MAX))
 }
 
-/// Asks the cluster for a pod.
+/// Asks the cluster for a pod, with these options of `kubectl create`.
 ///
 /// # Errors
 /// The cluster cannot be reached, or refuses.
-pub(super) fn create(kubectl: &Kubectl, namespace: &str, pod: &Value, log: &Path) -> Result<()> {
+pub(super) fn create(
+    kubectl: &Kubectl,
+    namespace: &str,
+    options: &[&str],
+    pod: &Value,
+    log: &Path,
+) -> Result<()> {
     let end = Instant::now() + ACCOUNT_DEADLINE;
     let is_early = |error: &PlatformError| {
         error.to_string().contains("serviceaccount \"default\" not found") && Instant::now() < end
     };
     loop {
-        let create = kubectl.within(namespace).args(["create", "--filename", "-"]);
+        let create = kubectl.within(namespace).arg("create").args(options).args(["--filename", "-"]);
         match kubectl.run(create.input(pod.to_string()), Some(log)) {
             Err(error) if is_early(&error) => std::thread::sleep(PAUSE),
             made => return made.map(drop),
@@ -283,38 +289,48 @@ impl Backend for PodGuest {
         }
         core.shut_down(SHUTDOWN_DEADLINE);
         core.kill_program(SHUTDOWN_DEADLINE);
-        delete(&self.kubectl, &self.namespace, "pod", &core.name)
+        delete_pod(&self.kubectl, &self.namespace, &core.name)
     }
 }
 
-/// Deletes an object and waits until nothing of it is left.
+/// Deletes the pod of a guest, which need not be given time, and waits until nothing of it is left.
 ///
 /// # Errors
-/// The cluster cannot be reached, or does not say that it is gone.
-pub(super) fn delete(kubectl: &Kubectl, namespace: &str, kind: &str, name: &str) -> Result<()> {
-    let timeout = format!("--timeout={DELETION_S}s");
-    let (command, place) = match kind {
-        "namespace" => (kubectl.command(&[]), String::new()),
-        _ => (kubectl.within(namespace), format!(" --namespace {namespace}")),
-    };
-    // A pod of a fleet gets its time to end its run.
-    let object = if kind == fleet::POD { "pod" } else { kind };
-    let delete = command.args(["delete", object, name, "--ignore-not-found", "--wait", &timeout]);
-    let delete = match kind {
-        "pod" => delete.arg("--now"),
-        _ => delete,
-    };
+/// As [`delete`].
+pub(super) fn delete_pod(kubectl: &Kubectl, namespace: &str, name: &str) -> Result<()> {
+    delete(kubectl, namespace, &["--now"], &[("pod", name)])
+}
+
+/// Deletes objects, each a kind and a name, all at once and with these options of `kubectl delete`.
+/// Waits until nothing of them is left. The last object contains the others.
+///
+/// # Errors
+/// The cluster cannot be reached, or does not say that they are gone.
+pub(super) fn delete(
+    kubectl: &Kubectl,
+    namespace: &str,
+    options: &[&str],
+    objects: &[(&str, &str)],
+) -> Result<()> {
+    let named = objects.iter().map(|(kind, name)| format!("{kind}/{name}"));
+    let delete = kubectl.within(namespace).arg("delete").args(named).args(options);
+    let delete = delete.args(["--ignore-not-found", "--wait", &format!("--timeout={DELETION_S}s")]);
     // The user may prefer to be asked (`kuberc`, kubectl 1.34), and no answer cancels the deletion.
     let delete = delete.input("y\n").deadline(Duration::from_secs(DELETION_S + 15));
     kubectl.run(delete, None).map(drop).map_err(|error| {
+        let (kind, name) = objects.last().copied().unwrap_or_default();
         let why = match error {
             PlatformError::Launch { reason, .. } => {
-                let describe = format!("{}{place} describe {object} {name}", kubectl.for_users());
+                let place = match kind {
+                    "namespace" => String::new(),
+                    _ => format!(" --namespace {namespace}"),
+                };
+                let describe = format!("{}{place} describe {kind} {name}", kubectl.for_users());
                 format!("{reason}; `{describe}` says what keeps it")
             }
             other => other.to_string(),
         };
-        PlatformError::StillThere(format!("the {object} {name} may still be in the cluster: {why}"))
+        PlatformError::StillThere(format!("the {kind} {name} may still be in the cluster: {why}"))
     })
 }
 

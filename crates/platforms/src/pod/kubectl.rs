@@ -3,7 +3,7 @@
 use super::{PLATFORM, Pod};
 use crate::helpers::fnv_1a;
 use crate::{Host, PlatformError, Result, common_keys, setting};
-use serde_json::{Value, json};
+use serde_json::{Deserializer, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -147,8 +147,16 @@ impl Kubectl {
 
     /// Returns the JSON document that a command prints.
     pub(super) fn json(&self, command: Invocation) -> Result<Value> {
+        let mut documents = self.documents(command)?.into_iter();
+        documents.next().ok_or_else(|| PlatformError::launch(PLATFORM, "kubectl printed no JSON"))
+    }
+
+    /// Returns the JSON documents that a command prints, one for each object.
+    pub(super) fn documents(&self, command: Invocation) -> Result<Vec<Value>> {
         let output = self.run(command.args(["--output", "json"]), None)?;
-        serde_json::from_slice(&output)
+        let documents: Result<Vec<Value>, _> =
+            Deserializer::from_slice(&output).into_iter::<Value>().collect();
+        documents
             .map_err(|error| PlatformError::launch(PLATFORM, format!("kubectl printed no JSON: {error}")))
     }
 

@@ -26,6 +26,20 @@ pub(super) fn fleet_namespace(name: &str) -> Value {
     namespace
 }
 
+/// The question whether this user may do something, such as `create` `pods/exec`: in a namespace, or
+/// in all of them.
+pub(super) fn access_review(namespace: Option<&str>, verb: &str, what: &str) -> Value {
+    let (resource, subresource) = what.split_once('/').unwrap_or((what, ""));
+    let namespace = namespace.unwrap_or_default();
+    json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {
+            "namespace": namespace, "verb": verb, "resource": resource, "subresource": subresource,
+        }},
+    })
+}
+
 /// What the first process of a fleet's pod does; `$0` is its volume. Under control groups of version
 /// 2 it makes the container's own group the root of a namespace, because a privileged container
 /// otherwise has the groups of the whole node, and moves to a group below it: a group with processes

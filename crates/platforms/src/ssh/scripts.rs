@@ -77,14 +77,12 @@ uname -r; nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo; se
 sed -n -e 's/^model name[^:]*: *//p' -e 's/^CPU part[^:]*: */part /p' /proc/cpuinfo 2>/dev/null | sort -u | tr '\n' ' '; echo
 "#;
 
-/// Makes the directory `$1` of a fleet, which must not exist, and writes standard input to its
-/// plan.
-const FLEET_MAKE: &str = r#"umask 077; mkdir "$1" && cat > "$1/plan.json""#;
-
-/// Writes standard input to the program `weigh` in the directory `$1` of a fleet, and prints that
-/// program's version, or why it does not run.
+/// Makes the directory `$1` of a fleet, which must not exist, and writes standard input into it: the
+/// first `$2` bytes are the plan, the others are the program `weigh`. Prints that program's version,
+/// or why it does not run. `dd` reads byte by byte: of more, a pipe may give it less than it asks for.
 const FLEET_EQUIP: &str = r#"
-umask 077; cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && { "$1/weigh" --version || :; } 2>&1
+umask 077; mkdir "$1" || exit 3; dd bs=1 count="$2" > "$1/plan.json" 2>/dev/null || { echo "the plan could not be written to $1" >&2; exit 3; };
+cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && { "$1/weigh" --version || :; } 2>&1
 "#;
 
 /// Unpacks an unfinished run from standard input into the directory `$1` of a fleet.
@@ -154,10 +152,8 @@ pub(crate) enum Script<'a> {
     Exec(&'a [String]),
     /// [`FLEET_ASK`].
     FleetAsk,
-    /// [`FLEET_MAKE`] of a directory.
-    FleetMake(&'a str),
-    /// [`FLEET_EQUIP`] of a directory.
-    FleetEquip(&'a str),
+    /// [`FLEET_EQUIP`] of a directory, with the length of its plan in bytes.
+    FleetEquip(&'a str, usize),
     /// [`FLEET_SEND`] to a directory.
     FleetSend(&'a str),
     /// [`FLEET_RUN`] with its arguments, the first of which is the directory.
@@ -197,8 +193,9 @@ impl Script<'_> {
             Self::Run(arguments) => (format!("{TREE}{RUN}"), arguments.to_vec()),
             Self::Exec(arguments) => (r#"exec "$@""#.into(), arguments.to_vec()),
             Self::FleetAsk => (FLEET_ASK.into(), Vec::new()),
-            Self::FleetMake(directory) => (FLEET_MAKE.into(), vec![directory.into()]),
-            Self::FleetEquip(directory) => (FLEET_EQUIP.into(), vec![directory.into()]),
+            Self::FleetEquip(directory, length) => {
+                (FLEET_EQUIP.into(), vec![directory.into(), length.to_string()])
+            }
             Self::FleetSend(directory) => (FLEET_SEND.into(), vec![directory.into()]),
             Self::FleetRun(arguments) => (FLEET_RUN.into(), arguments.to_vec()),
             Self::FleetEnd(directory, seconds) => {
@@ -230,7 +227,7 @@ fn quote(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
     use std::time::Duration;
     use weigh_host::command::{Invocation, Running};
@@ -456,17 +453,30 @@ mod tests {
     fn a_program_that_does_not_run_is_quoted() {
         let base = tempfile::tempdir().unwrap();
         let directory = place(&base);
-        std::fs::create_dir(&directory).unwrap();
+        let plan = "{\"name\": \"œ\"}\n";
         for (program, words) in [
             ("#!/bin/sh\necho weigh 1\n", "weigh 1"),
             ("#!/bin/sh\necho no library >&2\nexit 1\n", "no library"),
             ("#!/no/such/loader\n", "/weigh"),
         ] {
-            let said = shell(&Script::FleetEquip(&directory)).input(program).run_ok().unwrap();
-            let said = String::from_utf8(said.output).unwrap();
+            // A pipe gives a reader what is there, however little that is.
+            let mut equip = shell(&Script::FleetEquip(&directory, plan.len())).spawn().unwrap();
+            let mut input = std::fs::File::from(equip.take_input().unwrap());
+            for part in [&plan[..3], &plan[3..], program] {
+                input.write_all(part.as_bytes()).unwrap();
+            }
+            drop(input);
+            let mut said = String::new();
+            std::fs::File::from(equip.take_output().unwrap()).read_to_string(&mut said).unwrap();
+            assert!(equip.wait(Duration::from_secs(10)).unwrap().unwrap().success(), "{said}");
             assert!(said.contains(words), "`{words}` is not in `{said}`");
+            assert_eq!(std::fs::read_to_string(format!("{directory}/plan.json")).unwrap(), plan);
+            assert_eq!(std::fs::read_to_string(format!("{directory}/weigh")).unwrap(), program);
+            // Whose directory this is, nobody knows.
+            assert!(shell(&Script::FleetEquip(&directory, 0)).input("").run_ok().is_err());
+            std::fs::remove_dir_all(&directory).unwrap();
         }
-        assert!(shell(&Script::FleetEquip("/no/such/directory")).input("").run_ok().is_err());
+        assert!(shell(&Script::FleetEquip("/no/such/directory", 0)).input("").run_ok().is_err());
     }
 
     #[test]
@@ -481,8 +491,7 @@ mod tests {
             Script::EndAll("/d"),
             Script::Run(&run),
             Script::FleetAsk,
-            Script::FleetMake("/d"),
-            Script::FleetEquip("/d"),
+            Script::FleetEquip("/d", 7),
             Script::FleetSend("/d"),
             Script::FleetRun(&run),
             Script::FleetEnd("/d", 30),

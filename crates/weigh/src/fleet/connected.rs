@@ -193,11 +193,12 @@ impl<'a, 'w> Conduct<'a, 'w> {
         })? {
             work.said(at, "its run is here");
         }
-        let fault = machine.fault(&directory);
+        let state = work.judge(at, code, said.lines());
+        let fault = if state == MachineState::Done { None } else { machine.fault(&directory) };
         if self.remove(at, machine, &directory)? {
             self.ledger.forget(entry)?;
         }
-        Ok(match (work.judge(at, code, said.lines()), fault) {
+        Ok(match (state, fault) {
             (MachineState::Failed { reason }, Some(fault)) => {
                 MachineState::Failed { reason: format!("{fault}; {reason}") }
             }
@@ -228,7 +229,7 @@ impl<'a, 'w> Conduct<'a, 'w> {
         let _turn = self.copies[at % COPIES].lock().unwrap_or_else(PoisonError::into_inner);
         work.said(at, "copying weigh and the plan");
         let plan = work.with(|fleet| fleet.plan_text(at))?;
-        let version = machine.equip(directory, self.program.clone(), plan, &log)?;
+        let version = machine.equip(directory, &self.program, &plan, &log)?;
         if version != format!("weigh {}", env!("CARGO_PKG_VERSION")) {
             return Err(format!(
                 "weigh does not run there, it says `{version}`; a static build, as in the packages, runs on every Linux"

@@ -79,21 +79,34 @@ fn rights_are_asked_for_before_anything_is_made() {
     let base = tempfile::tempdir().unwrap();
     let client = client(
         base.path(),
-        r#"case "$*" in *"can-i $(cat denied)"*) echo no; exit 1;; *can-i*) echo yes;; *) echo '{"status":{}}';; esac"#,
+        r#"case "$*" in *' create '*) cat > asked; [ -s answers ] && cat answers;; *) echo '{"status":{}}';; esac"#,
     );
-    let ask = |keys: &str, denied: &str| {
-        std::fs::write(base.path().join("denied"), denied).unwrap();
+    let ask = |keys: &str, answers: &str| {
+        std::fs::write(base.path().join("answers"), answers).unwrap();
         let pod = spec(&format!("kubernetes:context=rights,nodes=n1,binary={client}{keys}"));
         NodePod::of(&pod).unwrap().ask().map_err(|error| error.to_string())
     };
-    for (keys, object) in [("", "namespaces"), (",namespace=lab", "pods")] {
-        ask(keys, "nothing").unwrap();
-        for (verb, what) in [("create", object), ("delete", object), ("create", "pods/exec")] {
-            let denied = format!("{verb} {what}");
-            let why = ask(keys, &denied).unwrap_err();
+    let all_but = |denied: usize| {
+        let answer = |at: usize| json!({"status": {"allowed": at != denied}}).to_string();
+        [0, 1, 2].map(answer).join("\n")
+    };
+    for (keys, namespace, object) in [("", "", "namespaces"), (",namespace=lab", "lab", "pods")] {
+        ask(keys, &all_but(3)).unwrap();
+        let asked: Value =
+            serde_json::from_slice(&std::fs::read(base.path().join("asked")).unwrap()).unwrap();
+        let rights = [("create", object, ""), ("delete", object, ""), ("create", "pods", "exec")];
+        assert_eq!(asked["items"].as_array().unwrap().len(), rights.len());
+        for (at, (verb, resource, subresource)) in rights.into_iter().enumerate() {
+            let right = json!({"namespace": namespace, "verb": verb, "resource": resource, "subresource": subresource});
+            assert_eq!(asked["items"][at]["spec"]["resourceAttributes"], right);
+            let why = ask(keys, &all_but(at)).unwrap_err();
+            let denied = format!("{verb} {resource}/{subresource}");
+            let denied = denied.trim_end_matches('/');
             assert!(why.contains(&format!("this user may not {denied} in the cluster")), "{why}");
         }
     }
+    // If the cluster does not say what this user may do, it is tried.
+    ask("", "").unwrap();
 }
 
 /// `weigh clean` ends the run first, so that the pod need not wait for its run to be collected.
@@ -115,20 +128,21 @@ fn a_pod_that_is_cleaned_up_is_deleted_at_once() {
         (undone, said.lines().map(String::from).collect::<Vec<_>>())
     };
     let name = "weighbridge-fleet-20261126t140000z-1f-0";
-    for (keys, kind) in [("", "namespace"), (",namespace=lab", "pod")] {
+    let pod = format!("pod/{name}");
+    for (keys, deleted) in [("", format!("{pod} namespace/{name}")), (",namespace=lab", pod)] {
         let (undone, said) = undo(keys);
         undone.unwrap();
         let [reach, end, remove, delete] = &said[..] else { panic!("{said:?}") };
         assert!(reach.ends_with(" get --raw /version"), "{reach}");
         assert!(end.contains(" exec ") && end.contains("/weigh\" clean"), "{end}");
         assert!(remove.contains(" exec ") && remove.contains("rm -rf"), "{remove}");
-        assert!(delete.contains(&format!(" delete {kind} {name} ")), "{delete}");
+        assert!(delete.contains(&format!(" delete {deleted} --ignore-not-found --wait ")), "{delete}");
     }
     // One that cannot be entered is deleted all the same.
     std::fs::write(base.path().join("shut"), "").unwrap();
     let (undone, said) = undo("");
     undone.unwrap();
-    assert_eq!((said.len(), said[2].contains(" delete namespace ")), (3, true), "{said:?}");
+    assert_eq!((said.len(), said[2].contains(" delete pod/")), (3, true), "{said:?}");
     // A cluster that is away is asked nothing else; one that refuses is there.
     let away = |said: &str| std::fs::write(base.path().join("away"), said).unwrap();
     away("Unable to connect to the server: dial tcp 192.0.2.1:6443: i/o timeout\n");
