@@ -5,11 +5,13 @@ use crate::common::kubernetes::{Fake, assert_empty, create, environment, kubectl
 use crate::common::network::talk;
 use crate::common::victim::{Killed, kill_and_sweep};
 use crate::common::{Bench, MINUTE, command, says, skip_or_fail};
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use weigh_model::{EnvironmentSpec, stamps};
-use weigh_platforms::{PlatformError, SessionError, resolve};
+use weigh_platforms::{Guest, PlatformError, RunOptions, SessionError, resolve};
+use weigh_protocol::Status;
 
 /// A run, if there is a cluster.
 fn bench(test: &str) -> Option<Bench> {
@@ -22,6 +24,25 @@ fn bench(test: &str) -> Option<Bench> {
 
 fn failure(bench: &Bench, keys: &str) -> PlatformError {
     bench.launch(&bench.request(&environment(keys))).err().unwrap()
+}
+
+/// Kills processes while a command runs in a guest, and returns why the platform says that it ended.
+fn exit_reason_of_killed(guest: &mut dyn Guest, processes: &[u32]) -> String {
+    let id = guest.session().start(&command(&["sleep", "300"])).unwrap();
+    assert!(!processes.is_empty());
+    for process in processes {
+        // The end of the first process ends the others.
+        let _ = kill_process(Pid::from_raw(process.cast_signed()).unwrap(), Signal::KILL);
+    }
+    let error = guest.session().finish(id, MINUTE).unwrap_err();
+    assert!(matches!(error, SessionError::Lost { .. }), "{error}");
+    guest.exit_reason().unwrap()
+}
+
+/// What a cluster says of a pod whose container has ended for a reason.
+fn ended(reason: &str) -> Value {
+    let ended = json!({"name": "guest", "state": {"terminated": {"reason": reason, "exitCode": 137}}});
+    json!({"phase": "Failed", "containerStatuses": [ended]})
 }
 
 #[test]
@@ -98,6 +119,36 @@ fn a_refusal_of_the_cluster_has_a_remedy() {
     let said = bench.launch(&bench.request("pod:context=nosuch")).err().unwrap().to_string();
     assert!(said.contains("--context nosuch"), "{said}");
     kubectl(&["delete", "namespace", "weigh-small"]);
+    drop(bench);
+    assert_empty();
+}
+
+/// The kernel kills a program that needs more memory than its pod may have, and the pod goes on. Under
+/// control groups of version 2 newer kubelets have it kill the whole container, as is done here.
+#[test]
+fn a_pod_without_memory_names_its_limit() {
+    const TEST: &str = "a_pod_without_memory_names_its_limit";
+    let Some(bench) = bench("pod-memory") else { return };
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    if !memory.lines().any(|line| line.starts_with("SwapTotal:") && line.ends_with(" 0 kB")) {
+        return eprintln!("SKIPPED {TEST}: what does not fit into memory is swapped out");
+    }
+    let mut guest = bench.guest(&environment(",cpus=1,memory=64MiB"));
+    // The program reads a whole block into its memory.
+    let hungry = command(&["dd", "if=/dev/zero", "of=/dev/null", "bs=400M", "count=1"]);
+    let done = guest.session().run(&hungry, RunOptions::within(MINUTE)).unwrap();
+    assert_eq!(done.end.status, Status::Signalled(9), "{}", String::from_utf8_lossy(&done.error));
+    assert_eq!(says(&mut *guest, "echo on"), "on");
+    let inside = guest.accounts().groups[0].processes();
+    let reason = exit_reason_of_killed(&mut *guest, &inside);
+    assert!(reason.contains("give it more with `memory=`"), "{reason}");
+    // Once the kubelet has told the cluster, it is the cluster that says so.
+    let end = Instant::now() + MINUTE;
+    while !guest.exit_reason().is_some_and(|reason| reason.contains("OOMKilled")) {
+        assert!(Instant::now() < end, "{:?}", guest.exit_reason());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    guest.stop().unwrap();
     drop(bench);
     assert_empty();
 }
@@ -192,10 +243,6 @@ fn errors_and_pod_states_of_a_cluster_are_reported() {
     assert!(error.contains("weigh clean") && error.contains("--context fake get nodes"), "{error}");
     fake.unsay("refuse");
     guest.stop().unwrap();
-    let ended = |reason: &str| {
-        let ended = json!({"name": "guest", "state": {"terminated": {"reason": reason, "exitCode": 137}}});
-        json!({"phase": "Failed", "containerStatuses": [ended]})
-    };
     let state = json!({"waiting": {"reason": "ErrImagePull", "message": "no such host"}});
     let waiting = json!({"containerStatuses": [{"name": "guest", "state": state}]});
     for (status, word) in [
@@ -214,6 +261,40 @@ fn errors_and_pod_states_of_a_cluster_are_reported() {
     fake.say("kernels", "/bin/false");
     let error = bench.launch(&bench.request(&fake.environment(",cpus=3"))).err().unwrap().to_string();
     assert!(error.contains("weigh image pack") && error.contains("weigh-kernels"), "{error}");
+    drop(bench);
+    assert_eq!(fake.objects(), [""; 0]);
+}
+
+/// What ends a pod while a command runs in it is the guest's exit reason.
+#[test]
+fn what_ends_a_pod_is_its_exit_reason() {
+    if let Some(reason) = Fake::missing() {
+        return skip_or_fail("pod-ended", "pod", &reason);
+    }
+    let (fake, bench) = (Fake::new(), Bench::new("pod-ended"));
+    let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}).to_string();
+    let away =
+        "The connection to the server 192.0.2.1:6443 was refused - did you specify the right host or port?";
+    for (file, said, words) in [
+        ("status", ended("OOMKilled").to_string().as_str(), "give it more with `memory=`"),
+        ("status", evicted.as_str(), "the node n1 evicted the pod (low on memory)"),
+        ("refuse", away, "`kubectl --context fake get nodes`"),
+    ] {
+        let mut guest = bench.guest(&fake.environment(""));
+        fake.say(file, said);
+        let client = guest.processes();
+        let reason = exit_reason_of_killed(&mut *guest, &client);
+        assert!(reason.contains(words), "{reason}");
+        fake.unsay(file);
+        guest.stop().unwrap();
+    }
+    let mut guest = bench.guest(&fake.environment(""));
+    let is_pod = |name: &String| name.starts_with("pod.") && !name.ends_with(".running");
+    fake.unsay(&fake.objects().into_iter().find(is_pod).unwrap());
+    let client = guest.processes();
+    let reason = exit_reason_of_killed(&mut *guest, &client);
+    assert!(reason.contains("somebody deleted the pod, as draining the node n1 does"), "{reason}");
+    guest.stop().unwrap();
     drop(bench);
     assert_eq!(fake.objects(), [""; 0]);
 }
