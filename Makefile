@@ -67,7 +67,7 @@ test-fleet:
 test-kubernetes:
 	cargo build --package weighbridge
 	target/debug/weigh image build debian
-	tests/kubernetes with sh -c 'tests/kubernetes pods && tests/kubernetes fleet'
+	tests/kubernetes with sh -c 'tests/kubernetes pods && tests/kubernetes fleet && tests/kubernetes lost'
 
 # Machines under KVM, in an emulated computer whose processor has AMD's SVM: it needs root
 # and mmdebstrap, makes the computer's disk and the QEMU that emulates it once (into
