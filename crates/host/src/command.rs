@@ -218,8 +218,8 @@ impl Invocation {
         self
     }
 
-    /// Hides a mount of the host from the program, which gets its own mount namespace. Needs root.
-    /// If nothing is mounted there, that is not an error.
+    /// Hides a mount of the host from the program, which gets its own mount namespace and finds an
+    /// empty directory there. Needs root. If there is no such directory, that is not an error.
     pub fn without_mount(mut self, mount: &Path) -> Self {
         self.mounts.hide(mount);
         self

@@ -1,7 +1,7 @@
 //! Containers by crun, the runtime in C that Podman prefers.
 //!
 //! crun 1.8 refuses a host that has cgroup v2 mounted beside v1. On such a host it runs in its own
-//! mount namespace without that mount; the host's mounts do not change.
+//! mount namespace, in which that mount is covered; the host's mounts do not change.
 
 use crate::oci::{Oci, RuntimeKind, Saving};
 use crate::{About, common_keys};

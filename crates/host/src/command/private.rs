@@ -2,8 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
-    unmount,
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::{CStr, CString};
@@ -26,7 +25,9 @@ pub(super) struct PrivateMounts {
 }
 
 impl PrivateMounts {
-    /// Unmounts a mount. A path with a zero byte cannot exist and is ignored, here and below.
+    /// Covers a mount with an empty directory of the program's own. What the program writes there is
+    /// gone with it; without the mount, it would be written into the directory of the host below. A
+    /// path with a zero byte cannot exist and is ignored, here and below.
     pub(super) fn hide(&mut self, mount: &Path) {
         self.hidden.extend(CString::new(mount.as_os_str().as_bytes()));
     }
@@ -62,10 +63,10 @@ impl PrivateMounts {
         // SAFETY: only the mount namespace is unshared, no descriptors and no memory.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-        for mount in &self.hidden {
-            match unmount(mount.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-                // EINVAL: not a mount point, umount2(2); there is nothing to hide.
-                Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+        for hidden in &self.hidden {
+            match mount(c"none", hidden.as_c_str(), c"tmpfs", MountFlags::empty(), None) {
+                // There is nothing to hide.
+                Ok(()) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -129,10 +130,16 @@ mod tests {
         };
         let before = mounts();
         assert!(before.iter().any(|line| line.contains(" /proc ")), "{before:?}");
-        let script = "test ! -e /proc/self && mount -t tmpfs none /proc && touch /proc/mine && echo hidden";
+        let below = || {
+            let look = ["--mount", "sh", "-c", "umount -l /proc && ls -A /proc"];
+            Invocation::new("unshare").args(look).run_ok().unwrap().output
+        };
+        let found_below = below();
+        let script = "test ! -e /proc/self && touch /proc/mine && echo hidden";
         let hide = |path: &str| Invocation::new("sh").args(["-c", script]).without_mount(Path::new(path));
         assert_eq!(hide("/proc").run_ok().unwrap().output, b"hidden\n");
         assert_eq!(mounts(), before, "the host's mounts are as they were");
+        assert_eq!(below(), found_below, "nothing is written below the mount");
         let seen = Invocation::new("test").args(["-e", "/proc/self"]).without_mount(Path::new("/no/mount"));
         seen.run_ok().unwrap();
         let empty =
