@@ -103,13 +103,17 @@ fn an_engine_adds_little_to_a_run() {
     }
     let stage = Stage::new();
     let Some(machines) = machines(name, 1) else { return };
-    let timed = |line: &str| {
-        let start = Instant::now();
-        stage.run(&format!("{line} {}", work(10, "100ms"))).ends_with(0);
-        start.elapsed().as_secs_f64()
+    // Whatever else the machine does adds time, and takes none away.
+    let least = |line: &str, out: &str| {
+        let timed = |number: u32| {
+            let start = Instant::now();
+            stage.run(&format!("{line} --out {out}-{number} {}", work(10, "100ms"))).ends_with(0);
+            start.elapsed().as_secs_f64()
+        };
+        (0..3).map(timed).fold(f64::INFINITY, f64::min)
     };
-    let here = timed("run --out here");
-    let fleet = timed(&format!("fleet --via '{}' --out f", labelled(&machines[0], "a")));
+    let here = least("run", "here");
+    let fleet = least(&format!("fleet --via '{}'", labelled(&machines[0], "a")), "f");
     eprintln!("without a fleet {here:.1} s, by ssh {fleet:.1} s");
     assert!(fleet - here <= ENGINE_S, "the engine took {:.1} s", fleet - here);
     machines.iter().for_each(is_empty);
