@@ -300,18 +300,21 @@ fn a_hostile_machine_writes_nothing_else() {
         builder.append(&header, content).unwrap();
         builder.into_inner().unwrap()
     };
+    stage.stdout("run --out other --on null --baseline null --blocks 1 -- other");
+    let mut other = tar::Builder::new(Vec::new());
+    other.append_dir_all(".", stage.here().join("other")).unwrap();
     let cases = [
         (archive("../../planted", tar::EntryType::Regular, b"x"), "leads out of the directory"),
         (archive("plan.json", tar::EntryType::Symlink, b""), "neither a plain file nor a directory"),
-        (archive("plan.json", tar::EntryType::Regular, b"{}"), "no run directory"),
+        (archive("plan.json", tar::EntryType::Regular, b"{}"), "weigh ended there and left no run directory"),
+        (other.into_inner().unwrap(), "is not a run of the fleet's plan"),
     ];
     let path = with_program(programs.path(), "tar", &format!("cat '{}/archive'", programs.path().display()));
     let machine = Machine::of_fleet(Some(Path::new(&path)));
     for (bytes, words) in cases {
         std::fs::write(programs.path().join("archive"), bytes).unwrap();
         let line = format!("fleet --via '{}' --out f {}", labelled(&machine, "a"), work(1, "1ms"));
-        let said = stage.run(&line).ends_with(4);
-        assert!(said.all().contains(words) || words == "no run directory", "{words}: {}", said.all());
+        let said = stage.run(&line).ends_with(4).says(&[words]);
         assert!(!stage.here().join("f/a").exists(), "{words}: {}", said.all());
         assert!(!stage.here().join("planted").exists() && !stage.here().join("f/planted").exists());
         std::fs::remove_dir_all(stage.here().join("f")).unwrap();

@@ -141,6 +141,7 @@ fn judge(run: Option<&RunDirectory>, code: Option<i32>, said: &[String], interru
         (Some(_), Some(0) | None) => MachineState::Done,
         (Some(_), Some(code)) => failed(&ended_with(code)),
         (None, _) if interrupted => MachineState::Waiting { reason: Some("interrupted".into()) },
+        (None, Some(0)) if run.is_none() => failed("weigh ended there and left no run directory"),
         (None, Some(code)) => failed(&ended_with(code)),
         (None, None) => failed("the run ended early"),
     }
@@ -252,7 +253,8 @@ mod tests {
         assert!(is_failed(judged(Some(FinishReason::NothingRuns), Some(4), false)));
         assert!(is_failed(judged(None, Some(0), false)), "a run without an end is no run");
         assert!(is_failed(judged(None, Some(137), false)) && is_waiting(judged(None, None, true)));
-        assert!(is_failed(judge(None, Some(0), &[], false)));
+        let nothing = format!("{:?}", judge(None, Some(0), &[], false));
+        assert!(nothing.contains("left no run directory"), "{nothing}");
         let killed = format!("{:?}", judge(None, Some(137), &[], false));
         assert!(killed.contains("when no memory is left"), "{killed}");
     }
