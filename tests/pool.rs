@@ -30,7 +30,10 @@ fn copy(stage: &Stage, run: &str, machine: &str, times: f64) {
     for file in ["plan.json", "host.json", "samples.jsonl", "events.jsonl"] {
         stage.write(&format!("{run}/{file}"), stage.read(&format!("model/{file}")));
     }
-    edit(stage, &format!("{run}/host.json"), |host| host["identity"] = machine.into());
+    edit(stage, &format!("{run}/host.json"), |host| {
+        host["identity"] = machine.into();
+        host["boot"] = format!("boot of {machine}").into();
+    });
     edit(stage, &format!("{run}/plan.json"), |plan| plan["seed"] = run.len().into());
     stage.edit_records(run, |record| {
         let own = record["environment"] == OTHER;
@@ -124,12 +127,56 @@ fn runs_of_one_machine_are_one_observation() {
     stage.refuses("pool a b ./a", &["is named twice"]);
     copy(&stage, "copy", "machine-a", 1.0);
     stage.refuses("pool a copy b", &["the run copy is a copy of a"]);
-    // Two machines that were made from one image.
-    edit(&stage, "again/host.json", |host| host["cpu_model"] = "another".into());
-    let said = unbroken(&stage.stdout("pool a again b"));
-    assert!(said.contains("the same machine id but several CPU models"), "{said}");
     edit(&stage, "again/host.json", |host| host["identity"] = "".into());
     stage.refuses("pool a again", &["does not say which machine made it"]);
+}
+
+/// Machines that were made from one image can have one machine id, and containers on one machine
+/// can have several.
+#[test]
+fn machines_are_told_apart_by_more_than_their_ids() {
+    let stage = four();
+    let pooled = |runs: &str| {
+        let report = stage.json(&format!("pool {runs} --format json"));
+        (listed(&report, "machines").len(), report["warnings"].to_string())
+    };
+    let host = |run: &str, key: &str, value: Value| {
+        edit(&stage, &format!("{run}/host.json"), |host| host[key] = value.clone());
+    };
+    let (machines, warnings) = pooled("a b c d");
+    assert!(machines == 4 && !warnings.contains("machine id"), "{warnings}");
+    // One machine, which was started again between its runs.
+    copy(&stage, "again", "machine-a", 1.002);
+    host("again", "boot", "a later one".into());
+    let session = |run: &str, from: u32, to: u32| {
+        let event =
+            |hour: u32| format!("{{\"at\":\"2026-11-21T{hour}:00:00Z\",\"event\":\"pilot-started\"}}\n");
+        stage.write(&format!("{run}/events.jsonl"), event(from) + &event(to));
+    };
+    session("a", 12, 14);
+    session("again", 15, 16);
+    let (machines, warnings) = pooled("a again b");
+    assert!(machines == 2 && warnings.contains("a, again have one machine id"), "{warnings}");
+    assert!(warnings.contains("in several boots: they count as one machine"), "{warnings}");
+    // No machine is in two boots at a time, or in one that has other hardware.
+    let are_several = || {
+        let (machines, warnings) = pooled("a again b");
+        assert!(machines == 3 && warnings.contains("a, again have one machine id and cannot"), "{warnings}");
+    };
+    session("again", 13, 15);
+    are_several();
+    session("again", 15, 16);
+    for (key, value) in [("cpu_model", Value::from("another")), ("memory_bytes", Value::from(1u64 << 20))] {
+        let before = stage.read_json("again/host.json")[key].clone();
+        host("again", key, value);
+        are_several();
+        host("again", key, before);
+    }
+    assert_eq!(pooled("a again b").0, 2);
+    // A kernel runs on one machine, whatever the files in a container say.
+    host("b", "boot", "boot of machine-c".into());
+    let (machines, warnings) = pooled("a b c");
+    assert!(machines == 2 && warnings.contains("b, c have several machine ids"), "{warnings}");
 }
 
 /// Runs whose paths end the same are named by their whole paths.

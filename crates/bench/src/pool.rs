@@ -46,6 +46,7 @@ pub fn measure() -> Outcome {
             fs::hard_link(models[machine % MODELS].join(file), directory.join(file))?;
         }
         host["identity"] = format!("{machine:032x}").into();
+        host["boot"] = format!("boot of {machine}").into();
         fs::write(directory.join("host.json"), serde_json::to_vec(&host)?)?;
         words.push(name);
     }

@@ -1,6 +1,7 @@
 //! Makes one report from the directories of runs of one plan on several machines.
 
 mod groups;
+mod machines;
 mod shares;
 mod unlike;
 
@@ -12,10 +13,9 @@ use crate::facts;
 use crate::outcome::{self, Read};
 use crate::prices::Prices;
 use groups::Labels;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weigh_model::{HostFacts, Plan};
-use weigh_report::{EnvironmentFacts, PooledMachine, PooledReport};
+use weigh_report::{EnvironmentFacts, PooledReport};
 use weigh_stats::{Notice, Options, RunEstimates, join_shares, pool};
 use weigh_store::RunDirectory;
 use weigh_store::fleet::{FleetDirectory, MachineState};
@@ -32,6 +32,8 @@ struct PoolRun {
     environments: Vec<EnvironmentFacts>,
     estimates: RunEstimates,
     group: String,
+    /// The index of the first run that comes from the same machine.
+    machine: usize,
     /// The numbers of blocks done and planned, if the run may have been ended because of its
     /// results.
     incomplete: Option<(u32, u32)>,
@@ -64,6 +66,7 @@ pub fn report(args: &PoolSelection) -> Result<PooledReport, Failure> {
     for run in &mut runs {
         run.group = groups::group(by, &labels, run.names(), &run.host)?;
     }
+    let shared_ids = machines::assign(&mut runs);
     let unlike = unlike::compare(&runs, by, &args.allow_unequal)?;
     let Some(first) = runs.first() else {
         return Err(Failure::input("no run here is complete").hint("`weigh resume RUN` continues one"));
@@ -72,10 +75,10 @@ pub fn report(args: &PoolSelection) -> Result<PooledReport, Failure> {
     if let Some(share) = share {
         shares::check(share, &runs, by)?;
     }
-    let machines = machines(&runs)?;
+    let machines = machines::of_runs(&runs)?;
     let mut warnings: Vec<Notice> = left_out.iter().filter_map(PoolRun::notice).collect();
     warnings.extend(runs.iter().filter_map(|run| run.recovered.clone()).map(|seen| Notice::new(seen, "")));
-    warnings.extend(clones(&machines, &runs));
+    warnings.extend(shared_ids);
     if !unlike.between_groups.is_empty() {
         let what = unlike.between_groups.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let seen = format!("the groups also differ in {what}, so their difference includes it");
@@ -89,9 +92,9 @@ pub fn report(args: &PoolSelection) -> Result<PooledReport, Failure> {
     };
     let tool_version = first.plan.tool_version.clone();
     let pooled_runs = runs.iter().map(|run| {
-        let of = |machine: &&PooledMachine| machine.host.identity == run.host.identity;
+        let of = machines.iter().find(|machine| machine.runs.contains(&run.named));
         weigh_stats::PoolRun {
-            machine: machines.iter().find(of).map(|machine| machine.name.clone()).unwrap_or_default(),
+            machine: of.map(|machine| machine.name.clone()).unwrap_or_default(),
             group: run.group.clone(),
             estimates: run.estimates.clone(),
         }
@@ -137,6 +140,7 @@ impl PoolRun {
             plan: plan.clone(),
             host: directory.host().clone(),
             group: String::new(),
+            machine: 0,
             incomplete: (!is_complete).then_some((done, plan.effort.planned_blocks(done))),
             recovered: recovered.map(|seen| format!("{}: {seen}", named.display())),
         })
@@ -203,66 +207,4 @@ fn read_all(named: &[PathBuf]) -> Result<Vec<PoolRun>, Failure> {
         let parts: Vec<_> = named.chunks(share).map(|part| scope.spawn(move || read(part))).collect();
         parts.into_iter().flat_map(|part| part.join().expect("reading a run does not panic")).collect()
     })
-}
-
-/// Groups the runs by the identity of their machine.
-fn by_machine(runs: &[PoolRun]) -> BTreeMap<&str, Vec<&PoolRun>> {
-    let mut machines: BTreeMap<&str, Vec<&PoolRun>> = BTreeMap::new();
-    for run in runs {
-        machines.entry(&run.host.identity).or_default().push(run);
-    }
-    machines
-}
-
-/// Returns the machines in the order of their first runs, each named by its first run.
-///
-/// # Errors
-/// A machine is in two groups.
-fn machines(runs: &[PoolRun]) -> Result<Vec<PooledMachine>, Failure> {
-    let all = by_machine(runs);
-    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for of_machine in all.values() {
-        *names.entry(&of_machine[0].name).or_default() += 1;
-    }
-    let mut machines = Vec::new();
-    for run in runs {
-        let of_machine = &all[run.host.identity.as_str()];
-        if !std::ptr::eq(of_machine[0], run) {
-            continue;
-        }
-        if let Some(other) = of_machine.iter().find(|other| other.group != run.group) {
-            let message = format!(
-                "{} and {} are of one machine and in two groups, {} and {}",
-                run.named, other.named, run.group, other.group
-            );
-            return Err(Failure::input(message).hint("a machine is of one kind; leave one of the runs out"));
-        }
-        let is_unique = names[run.name.as_str()] == 1;
-        machines.push(PooledMachine {
-            name: if is_unique { run.name.clone() } else { run.named.clone() },
-            group: run.group.clone(),
-            runs: of_machine.iter().map(|run| run.named.clone()).collect(),
-            host: run.host.clone(),
-        });
-    }
-    Ok(machines)
-}
-
-/// Warns of machines whose runs report two CPU models: those are two machines with one identity.
-fn clones(machines: &[PooledMachine], runs: &[PoolRun]) -> Vec<Notice> {
-    let models = |machine: &&PooledMachine| {
-        let of = |run: &&PoolRun| run.host.identity == machine.host.identity;
-        runs.iter().filter(of).any(|run| run.host.cpu_model != machine.host.cpu_model)
-    };
-    let notice = |machine: &PooledMachine| {
-        let seen = format!(
-            "the runs {} have the same machine id but several CPU models, and count as one machine",
-            machine.runs.join(", ")
-        );
-        Notice::new(
-            seen,
-            "machines from one image can have the same /etc/machine-id: give each its own (systemd-machine-id-setup) and measure again",
-        )
-    };
-    machines.iter().filter(models).map(notice).collect()
 }

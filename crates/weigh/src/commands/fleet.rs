@@ -143,9 +143,10 @@ fn carry_out(
 fn report_shared_machines(directory: &FleetDirectory) {
     let identified = directory.fleet().machines.iter().enumerate().filter_map(|(at, machine)| {
         let run = directory.run(at).ok()??;
-        Some((machine.name.as_str(), run.host().identity.clone()))
+        Some((machine.name.as_str(), run.host().clone()))
     });
-    for (_, machines) in grouped(identified, |(_, identity)| identity.clone()) {
+    for (_, machines) in grouped(identified, |(_, host)| host.identity.clone()) {
+        let is_one = machines.iter().all(|(_, host)| host.boot == machines[0].1.boot);
         let names: Vec<&str> = machines.into_iter().map(|(name, _)| name).collect();
         if names.len() < 2 {
             continue;
@@ -155,9 +156,13 @@ fn report_shared_machines(directory: &FleetDirectory) {
         } else {
             names.join(", ")
         };
-        ui::note(&format!(
-            "note: {listed} have the same machine id: they are runs of one machine, or of clones that need an id of their own"
-        ));
+        let why = match is_one {
+            true => "they are runs of one machine",
+            false => {
+                "they are runs of clones, which need an id of their own (systemd-machine-id-setup), or of one machine that was started again"
+            }
+        };
+        ui::note(&format!("note: {listed} have the same machine id: {why}"));
     }
 }
 
