@@ -108,6 +108,20 @@ fn every_node_measures_and_one_that_cannot_is_a_failure() {
     stage.host_is_as_before();
 }
 
+/// Each command takes some tenths of a second on a real cluster.
+#[test]
+fn a_node_takes_ten_commands() {
+    let Some(cluster) = cluster("a_node_takes_ten_commands") else { return };
+    let stage = Stage::with_fakes();
+    let line = format!("fleet --via '{}' --out f {}", cluster.via(",nodes=n2"), work(1, "1ms"));
+    stage.run(&line).ends_with(0);
+    let calls = fs::read_to_string(cluster.path("calls")).unwrap();
+    let count = |verb: &str| calls.lines().filter(|call| *call == verb).count();
+    // The node and a watch; rights, a namespace and a pod; program, run, archive and end; all of it.
+    let counts = ["get", "create", "exec", "delete"].map(count);
+    assert_eq!((counts, calls.lines().count()), ([2, 3, 4, 1], 10), "{calls}");
+}
+
 #[test]
 fn nodes_are_selected_by_labels_and_taints() {
     let Some(cluster) = cluster("nodes_are_selected_by_labels_and_taints") else { return };

@@ -3,7 +3,7 @@
 # objects in the directory that it lies in, and does what files there say: `refuse` is what it
 # answers to everything, `refuse.VERB` to one verb, `status` what it says of pods instead of running
 # them, `limits` what it limits pods to, `node.NAME` the object of a node. It asks before it deletes
-# if there is `interactive`.
+# if there is `interactive`. `calls` has a line for each time that it was called, the verb.
 use strict;
 use warnings;
 use JSON::PP;
@@ -60,6 +60,9 @@ sub enter {
     exit $code;
 }
 
+open my $calls, '>>', "$state/calls" or die $!;
+print $calls "$verb\n";
+close $calls;
 for my $file ('refuse', "refuse.$verb") {
     if (my $answer = slurp("$state/$file")) { chomp $answer; refuse($answer) }
 }
