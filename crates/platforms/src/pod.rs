@@ -127,6 +127,7 @@ impl Platform for Pod {
             host_root: false,
             makes_explicit: explicit_keys(environment).is_none(),
             implies: if here { IMPLIES_HERE } else { IMPLIES },
+            reserves: true,
             elsewhere: !here,
             stages: &stamps::POD,
             ..Capabilities::CONTAINER

@@ -99,19 +99,47 @@ impl Runner<'_> {
             return Ok(Ended::Interrupted);
         }
         let keep = self.plan.guest.reuse && matches!(self.pool.entries[environment].state, State::Running(_));
-        if !keep {
+        if self.pool.is_crowded(environment) {
+            self.retire(environment, None)?; // its trials launch it
+        } else if !keep {
             self.launch(environment)?;
         }
         Ok(Ended::Done)
     }
 
-    /// Launches an instance and reports it. A failure stays in the entry's state.
+    /// Launches an instance and reports it. A failure stays in the entry's state. An instance that
+    /// finds no room beside others which reserve resources is launched in their place.
     pub(crate) fn launch(&mut self, environment: usize) -> Result<(), RunnerError> {
-        if let Ok((instance, took_s)) = self.pool.launch(environment, &mut self.statistics) {
+        if self.pool.is_crowded(environment) {
+            self.retire_others(environment)?;
+        }
+        let mut launched = self.pool.launch(environment, &mut self.statistics);
+        if launched.is_err() && self.retire_others(environment)? {
+            launched = self.pool.launch(environment, &mut self.statistics);
+            self.pool.crowded |= launched.is_ok();
+            if launched.is_ok() {
+                self.journal.warn(format!(
+                    "a guest of {} finds no room beside the others that reserve what they may use, so that each \
+                     is started for its trials alone, which takes longer; ask for less with `--cpus` and `--memory`",
+                    self.plan.environments[environment].name
+                ))?;
+            }
+        }
+        if let Ok((instance, took_s)) = launched {
             let environment = self.plan.environments[environment].name.clone();
             self.journal.event(Event::InstanceLaunched { environment, instance, took_s })?;
         }
         Ok(())
+    }
+
+    /// Retires the instances that may leave no room for one of `environment`; says whether there
+    /// were any.
+    fn retire_others(&mut self, environment: usize) -> Result<bool, RunnerError> {
+        let others = self.pool.in_the_way(environment);
+        for other in &others {
+            self.retire(*other, None)?;
+        }
+        Ok(!others.is_empty())
     }
 
     /// Measures one workload in every environment. Environments that take no part in its slices have
@@ -120,7 +148,9 @@ impl Runner<'_> {
         let history = self.journal.history();
         let sliced = self.plan.workloads[place.workload].sliced.zip(history.slice_us(place.workload));
         let Some(sliced) = sliced else { return self.whole_trials(place, environments, None) };
-        let is_whole = |environment: &usize| history.is_whole(*environment, place.workload);
+        let is_whole = |environment: &usize| {
+            history.is_whole(*environment, place.workload) || self.pool.is_crowded(*environment)
+        };
         let (apart, together): (Vec<usize>, Vec<usize>) = environments.iter().copied().partition(is_whole);
         if apart.is_empty() {
             return self.sliced_unit(place, &together, sliced);

@@ -114,6 +114,9 @@ pub(crate) struct EnvironmentPool<'a> {
     loader: Option<Arc<Machine>>,
     /// Whether the pilot is running, in which nothing is measured.
     pub(crate) piloting: bool,
+    /// Whether guests that reserve resources have found no room beside each other: since then at
+    /// most one of them is up.
+    pub(crate) crowded: bool,
 }
 
 impl<'a> EnvironmentPool<'a> {
@@ -142,6 +145,7 @@ impl<'a> EnvironmentPool<'a> {
             subject: Subject::of(plan).seen_from(loader.as_ref().map(|machine| machine.outside())),
             loader,
             piloting: false,
+            crowded: false,
         };
         for environment in &plan.environments {
             let (platform, spec) = resolve(&environment.spec)?;
@@ -375,6 +379,20 @@ impl<'a> EnvironmentPool<'a> {
         let entry = &self.entries[environment];
         let sees_host = entry.root.host && (entry.can.host_root || entry.can.fake);
         self.plan.guest.working_directory.as_deref().filter(|_| sees_host)
+    }
+
+    /// Whether the guests of an environment find no room beside others that reserve resources.
+    pub(crate) fn is_crowded(&self, environment: usize) -> bool {
+        self.crowded && self.entries[environment].can.reserves
+    }
+
+    /// The other environments whose instances may leave no room for one of `environment`.
+    pub(crate) fn in_the_way(&self, environment: usize) -> Vec<usize> {
+        let reserves = |entry: &PoolEntry| entry.can.reserves;
+        let runs = |entry: &PoolEntry| matches!(entry.state, State::Running(_));
+        let others = self.entries.iter().enumerate().filter(|(other, _)| *other != environment);
+        let others = others.filter(|(_, entry)| reserves(entry) && runs(entry)).map(|(other, _)| other);
+        if reserves(&self.entries[environment]) { others.collect() } else { Vec::new() }
     }
 
     /// Stops the instance of an environment, if there is one, and sets `state`. Returns a sentence

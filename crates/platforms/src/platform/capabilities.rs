@@ -56,6 +56,9 @@ pub struct Capabilities {
     /// Commands take the time that the guest says they took. Not so for a fake that makes its
     /// durations up, whose clock cannot be checked.
     pub timed: bool,
+    /// A guest reserves what it may use, so that others may not find room beside it although it
+    /// does nothing.
+    pub reserves: bool,
     /// Guests run on another machine. The sensors of this host see nothing of them, so that nothing
     /// is charged to them and no noise of this host concerns them; their files are their own.
     pub elsewhere: bool,
@@ -88,6 +91,7 @@ impl Capabilities {
         makes_explicit: false,
         implies: &[],
         timed: true,
+        reserves: false,
         elsewhere: false,
         stages: &[],
         fake: false,
