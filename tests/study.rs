@@ -661,6 +661,12 @@ mod fakes {
             ["recorded", "NOT RUN", ""],
         ];
         assert_eq!(graded, expected);
+        let takeaway = "Time (ms): B still costs 10.0 % [8.7, 11.2] more than A; the study found 10.5 % more, which the interval includes";
+        assert_eq!(measured[0].1[1], format!("B costs at least 5 % more: holds here. {takeaway}"));
+        assert!(
+            measured[3].1[1].ends_with(". Time (ms): Jail took 2.0 % more time than A in the study"),
+            "{measured:?}"
+        );
         assert!(measured[0].1[4].starts_with("b overhead of time +10.5 %"), "{measured:?}");
         assert!(
             measured[0].1[5].starts_with("b overhead of time +10.0 % [+8.7, +11.2], n 6"),

@@ -76,12 +76,19 @@ fn fault_of_row(claim: &Claim, row: &[String]) -> Option<String> {
     let word = row[GRADE].split(" (").next().unwrap_or_default();
     let has_reason = outcome.strip_prefix("was not checked here; ").is_some_and(|reason| !reason.is_empty());
     let has_environment = !row[ENVIRONMENTS].is_empty();
+    // What a reader takes away stands behind the outcome. A decided claim has at least one ratio.
+    let has_takeaway = |decided: &str| {
+        let behind = outcome.strip_prefix(decided).and_then(|rest| rest.strip_prefix(". "));
+        behind.is_some_and(|takeaway| !takeaway.is_empty())
+    };
     let is_whole = match word {
         "NOT RUN" => has_reason && !has_environment,
-        "HOLDS" => outcome == "holds here" && has_environment,
-        "DIFFERS" => outcome == "does not hold here" && has_environment,
+        "HOLDS" => has_takeaway("holds here") && has_environment,
+        "DIFFERS" => has_takeaway("does not hold here") && has_environment,
         "UNDECIDED" => outcome.starts_with("cannot be decided here; ") && has_environment,
         _ => return Some(format!("`{word}` is none of {GRADES:?}")),
     };
-    (!is_whole).then(|| format!("it lacks its outcome, its reason or its environments: {row:?}"))
+    (!is_whole).then(|| {
+        format!("it lacks its outcome, what a reader takes away, its reason or its environments: {row:?}")
+    })
 }

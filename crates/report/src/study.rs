@@ -306,6 +306,10 @@ pub struct ClaimReport {
     /// The ids of the arms that it compares, in the order of the check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
+    /// What a reader takes away: sentences, without a full stop at the end, that give the measured
+    /// ratios beside the published ones. Empty if there are neither.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub takeaway: String,
 }
 
 /// The result of a claim.

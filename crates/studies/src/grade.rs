@@ -1,45 +1,71 @@
 //! Grading the claims of an experiment.
 
 use crate::check::{Condition, Point, Relation, Term};
+use crate::compared::{Compared, Finding, takeaway};
 use crate::study::{Claim, Experiment, Quantity};
 use crate::values::{Measured, Unavailable, is_same_point, number, statistic_of};
 use std::collections::BTreeSet;
 use weigh_model::{Better, distinct};
 use weigh_report::study::{CheckedRatio, ClaimGrade, ClaimReport, PublishedRatio};
-use weigh_stats::{Bound, FamilySize, Grade, Ratio};
+use weigh_stats::{Bound, FamilySize, Grade, Interval, Ratio};
 
 /// Grades a claim, with every ratio that decided it.
 pub(crate) fn grade(measured: &Measured<'_>, claim: &Claim) -> ClaimReport {
     let mut seen = Vec::new();
     let conditions = conditions(measured.experiment, claim);
     let together = conditions.iter().map(|condition| together(measured, condition)).sum();
-    let graded: Result<Vec<Grade>, Unavailable> = conditions
+    let graded: Vec<Result<Grade, Unavailable>> = conditions
         .iter()
         .map(|condition| grade_condition(measured, condition, together, &mut seen))
         .collect();
     // A violated condition decides the claim, even if others cannot be checked.
-    let any_differs = || {
-        let graded = |one| grade_condition(measured, one, together, &mut Vec::new()).ok();
-        let mut grades = conditions.iter().filter_map(graded);
-        grades.any(|grade| grade == Grade::Differs)
-    };
+    let any_differs = graded.iter().any(|grade| matches!(grade, Ok(Grade::Differs)));
     // Two bounds of one ratio would list it twice.
     let mut known = BTreeSet::new();
-    seen.retain(|one: &CheckedRatio| known.insert(one.what.clone()));
-    let grade = match graded {
+    seen.retain(|(_, one): &Seen| known.insert(one.what.clone()));
+    let grade = match graded.into_iter().collect::<Result<Vec<Grade>, Unavailable>>() {
         Ok(grades) => ClaimGrade::Checked(Grade::all(grades)),
-        Err(_) if any_differs() => ClaimGrade::Checked(Grade::Differs),
+        Err(_) if any_differs => ClaimGrade::Checked(Grade::Differs),
         Err(reason) => ClaimGrade::NotRun { not_run: reason.to_string() },
     };
+    let published = published(measured.experiment, claim);
     ClaimReport {
+        takeaway: takeaway(measured.experiment, &findings(measured.experiment, &seen, &published)),
         id: claim.id.clone(),
         says: claim.says.clone(),
         source: claim.source.clone(),
         check: claim.check.to_string(),
         grade,
-        seen,
-        published: published(measured.experiment, claim),
+        seen: seen.into_iter().map(|(_, one)| one).collect(),
+        published: published.into_iter().map(|(compared, estimate)| in_words(&compared, estimate)).collect(),
         arms: arms(measured.experiment, claim),
+    }
+}
+
+/// A measured ratio, and what it compares.
+type Seen = (Compared, CheckedRatio);
+
+/// A published ratio in the words of a check.
+fn in_words(compared: &Compared, estimate: f64) -> PublishedRatio {
+    PublishedRatio { what: compared.to_string(), estimate, is_overhead: compared.is_cost() }
+}
+
+/// The ratios that a reader is told about: those that were measured, each with what the study
+/// prints, or what it prints if nothing was measured.
+fn findings(experiment: &Experiment, seen: &[Seen], published: &[(Compared, f64)]) -> Vec<Finding> {
+    let of_seen = |(compared, seen): &Seen| Finding {
+        compared: compared.clone(),
+        seen: Some(seen.clone()),
+        published: printed_ratio(experiment, compared),
+    };
+    let of_published = |(compared, published): &(Compared, f64)| Finding {
+        compared: compared.clone(),
+        seen: None,
+        published: Some(*published),
+    };
+    match seen.is_empty() {
+        true => published.iter().map(of_published).collect(),
+        false => seen.iter().map(of_seen).collect(),
     }
 }
 
@@ -66,51 +92,51 @@ fn arms(experiment: &Experiment, claim: &Claim) -> Vec<String> {
 }
 
 /// The ratios of a claim according to the printed numbers: those of which both sides are printed.
-fn published(experiment: &Experiment, claim: &Claim) -> Vec<PublishedRatio> {
-    let at_points = |condition: &Condition| -> Vec<PublishedRatio> {
-        let Some(quantity) = swept(experiment, condition) else { return printed(experiment, condition) };
+fn published(experiment: &Experiment, claim: &Claim) -> Vec<(Compared, f64)> {
+    let printed = |condition: &Condition| -> Vec<(Compared, f64)> {
+        let ratio = |compared: Compared| Some((compared.clone(), printed_ratio(experiment, &compared)?));
+        compared(experiment, condition).into_iter().filter_map(ratio).collect()
+    };
+    let at_points = |condition: &Condition| -> Vec<(Compared, f64)> {
+        let Some(quantity) = swept(experiment, condition) else { return printed(condition) };
         let points = experiment.published_points(&quantity.id).into_iter();
-        points.flat_map(|point| printed(experiment, &condition.at(point))).collect()
+        points.flat_map(|point| printed(&condition.at(point))).collect()
     };
     let conditions = conditions(experiment, claim);
-    let mut found: Vec<PublishedRatio> = conditions.iter().flat_map(at_points).collect();
+    let mut found: Vec<(Compared, f64)> = conditions.iter().flat_map(at_points).collect();
     // Two bounds of one ratio would list it twice.
     let mut known = BTreeSet::new();
-    found.retain(|one| one.estimate.is_finite() && known.insert(one.what.clone()));
+    found.retain(|(compared, _)| known.insert(compared.to_string()));
     found
 }
 
-/// The ratios of a condition at one point according to the printed numbers.
-fn printed(experiment: &Experiment, condition: &Condition) -> Vec<PublishedRatio> {
+/// What a condition compares at one point, from left to right.
+fn compared(experiment: &Experiment, condition: &Condition) -> Vec<Compared> {
+    match condition {
+        Condition::Ratio { .. } | Condition::Within { .. } | Condition::Order { .. } => {
+            let terms = condition.terms(&experiment.baseline);
+            terms.windows(2).map(|pair| Compared::Values(pair[0].clone(), pair[1].clone())).collect()
+        }
+        Condition::Overhead { of, .. } => vec![Compared::Cost(of.clone())],
+        Condition::Absolute { of, .. } => vec![Compared::Share(of.clone())],
+    }
+}
+
+/// A ratio according to the printed numbers; `None` if it is not finite, or a number is not printed.
+fn printed_ratio(experiment: &Experiment, compared: &Compared) -> Option<f64> {
     let value = |term: &Term| {
         let at = printed_point(experiment, term)?;
         Some(experiment.published_value(&term.quantity, &term.arm, at)?.1.center())
     };
-    match condition {
-        Condition::Ratio { .. } | Condition::Within { .. } | Condition::Order { .. } => {
-            let ratio = |pair: &[Term]| {
-                let estimate = value(&pair[0])? / value(&pair[1])?;
-                Some(PublishedRatio { what: what(&pair[0], &pair[1]), estimate, is_overhead: false })
-            };
-            condition.terms(&experiment.baseline).windows(2).filter_map(ratio).collect()
+    let ratio = match compared {
+        Compared::Values(left, right) => value(left)? / value(right)?,
+        Compared::Cost(of) => {
+            let at = printed_point(experiment, of)?;
+            experiment.published_overhead(&of.quantity, &of.arm, at)?.overhead
         }
-        Condition::Overhead { of, .. } => {
-            let overhead = || {
-                let at = printed_point(experiment, of)?;
-                let published = experiment.published_overhead(&of.quantity, &of.arm, at)?;
-                let estimate = published.overhead;
-                Some(PublishedRatio { what: overhead_term(of), estimate, is_overhead: true })
-            };
-            overhead().into_iter().collect()
-        }
-        Condition::Absolute { of, .. } => {
-            let share = || {
-                let estimate = value(of)? * experiment.quantity(&of.quantity)?.to_percent()?;
-                Some(PublishedRatio { what: share_term(of), estimate, is_overhead: false })
-            };
-            share().into_iter().collect()
-        }
-    }
+        Compared::Share(of) => value(of)? * experiment.quantity(&of.quantity)?.to_percent()?,
+    };
+    Some(ratio).filter(|ratio| ratio.is_finite())
 }
 
 /// The points of a term's quantity with printed numbers, in ascending order.
@@ -156,7 +182,7 @@ fn grade_condition(
     measured: &Measured<'_>,
     condition: &Condition,
     together: usize,
-    seen: &mut Vec<CheckedRatio>,
+    seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
     let family = FamilySize { holds: 1, differs: together };
     let Some(every) = condition.every() else { return grade_at_point(measured, condition, family, seen) };
@@ -176,7 +202,7 @@ fn grade_at_point(
     measured: &Measured<'_>,
     condition: &Condition,
     family: FamilySize,
-    seen: &mut Vec<CheckedRatio>,
+    seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
     match grade_intervals(measured, condition, family, seen) {
         Err(Unavailable::TooFewBlocks) => Ok(Grade::Undecided { blocks: None }),
@@ -188,24 +214,24 @@ fn grade_intervals(
     measured: &Measured<'_>,
     condition: &Condition,
     family: FamilySize,
-    seen: &mut Vec<CheckedRatio>,
+    seen: &mut Vec<Seen>,
 ) -> Result<Grade, Unavailable> {
     match condition {
         Condition::Ratio { left, relation, factor, right } => {
             let found = between(measured, left, right)?;
-            seen.push(of_ratio(what(left, right), &found));
+            seen.push(of_ratio(Compared::Values(left.clone(), right.clone()), &found));
             Ok(found.grade_in_family(bound(*relation, *factor), family))
         }
         Condition::Within { left, percent, right } => {
             let found = between(measured, left, right)?;
-            seen.push(of_ratio(what(left, right), &found));
+            seen.push(of_ratio(Compared::Values(left.clone(), right.clone()), &found));
             let far = 1.0 + percent / 100.0;
             Ok(found.grade_in_family(Bound::Between(1.0 / far, far), family))
         }
         Condition::Overhead { of, relation, percent } => {
             let quantity = quantity(measured, of)?;
             let found = cost(between(measured, of, &of.on(&measured.experiment.baseline))?, quantity.better);
-            seen.push(of_overhead(of, &found));
+            seen.push(of_overhead(Compared::Cost(of.clone()), &found));
             Ok(found.grade_in_family(bound(*relation, 1.0 + percent / 100.0), family))
         }
         Condition::Order { first, rest } => {
@@ -214,7 +240,7 @@ fn grade_intervals(
             for (relation, arm) in rest {
                 let right = first.on(arm);
                 let found = between(measured, &left, &right)?;
-                seen.push(of_ratio(what(&left, &right), &found));
+                seen.push(of_ratio(Compared::Values(left, right.clone()), &found));
                 grades.push(found.grade_in_family(bound(*relation, 1.0), family));
                 left = right;
             }
@@ -227,14 +253,16 @@ fn grade_intervals(
             let found = measured.share(&values, statistic_of(quantity))?;
             // Measured shares are fractions.
             let (low, high) = found.ends();
-            seen.push(CheckedRatio {
-                what: share_term(of),
+            let compared = Compared::Share(of.clone());
+            let seen_here = CheckedRatio {
+                what: compared.to_string(),
                 estimate: found.estimate() * 100.0,
                 low: low * 100.0,
                 high: high * 100.0,
                 is_overhead: false,
                 n: found.n(),
-            });
+            };
+            seen.push((compared, seen_here));
             Ok(found.grade_in_family(bound(*relation, percent / 100.0), family))
         }
     }
@@ -291,37 +319,16 @@ fn point(measured: &Measured<'_>, quantity: &Quantity, term: &Term) -> Result<Op
     found.map(Some).ok_or_else(missing)
 }
 
-fn of_ratio(what: String, ratio: &Ratio) -> CheckedRatio {
-    let (low, high) = ratio.ends();
-    CheckedRatio { what, estimate: ratio.estimate(), low, high, is_overhead: false, n: ratio.n() }
+fn of_ratio(compared: Compared, ratio: &Ratio) -> Seen {
+    let ((low, high), estimate) = (ratio.ends(), ratio.estimate());
+    let what = compared.to_string();
+    (compared, CheckedRatio { what, estimate, low, high, is_overhead: false, n: ratio.n() })
 }
 
-fn of_overhead(of: &Term, ratio: &Ratio) -> CheckedRatio {
-    let effect = ratio.effect();
-    CheckedRatio {
-        what: overhead_term(of),
-        estimate: effect.estimate,
-        low: effect.low,
-        high: effect.high,
-        is_overhead: true,
-        n: ratio.n(),
-    }
-}
-
-/// The ratio of two terms in the words of a check.
-fn what(left: &Term, right: &Term) -> String {
-    format!("{left} / {right}")
-}
-
-/// The value of a share in the words of a check.
-fn share_term(of: &Term) -> String {
-    format!("{of}, per cent")
-}
-
-/// The overhead in the words of a check.
-fn overhead_term(of: &Term) -> String {
-    let point = of.point.as_ref().map(|point| format!("@{point}")).unwrap_or_default();
-    format!("{} overhead of {}{point}", of.arm, of.quantity)
+fn of_overhead(compared: Compared, ratio: &Ratio) -> Seen {
+    let Interval { estimate, low, high } = ratio.effect();
+    let what = compared.to_string();
+    (compared, CheckedRatio { what, estimate, low, high, is_overhead: true, n: ratio.n() })
 }
 
 #[cfg(test)]
@@ -388,7 +395,8 @@ mod tests {
             let experiment = library.find(name).unwrap()[0].experiment;
             let claim = experiment.claims.iter().find(|claim| claim.id == id).unwrap();
             let printed = published(experiment, claim).into_iter();
-            (printed.map(|one| (one.what, one.estimate)).collect::<Vec<_>>(), arms(experiment, claim))
+            let printed = printed.map(|(compared, estimate)| (compared.to_string(), estimate));
+            (printed.collect::<Vec<_>>(), arms(experiment, claim))
         };
         let near = |found: &[(String, f64)], expected: &[(&str, f64)]| {
             let same = |((what, found), (name, expected)): (&(String, f64), &(&str, f64))| {
@@ -470,11 +478,15 @@ mod tests {
         assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds));
         assert!((found.seen[0].estimate / 25.0 - 1.0).abs() < 1e-3, "{:?}", found.seen);
         assert_eq!((found.seen[0].what.as_str(), found.published[0].what.as_str()), (printed, printed));
+        let takeaway = &found.takeaway;
+        assert!(takeaway.starts_with("requests/s: Native at clients=100 reaches 2"), "{takeaway}");
+        assert!(takeaway.contains("; the study found the reverse, "), "{takeaway}");
         // A size that ends earlier does not check the claim.
         let found = between_ends("requests", &["1", "4", "10"]);
         let ClaimGrade::NotRun { not_run } = &found.grade else { panic!("{found:?}") };
         assert_eq!(not_run, "native requests@100 was not measured at this size, which has 1, 4, 10");
         assert_eq!(found.published[0].what, printed);
+        assert!(found.takeaway.ends_with(" as much as at clients=4 in the study"), "{}", found.takeaway);
         // Nothing of the other quantity is printed.
         let found = between_ends("latency", &["1", "4", "10"]);
         assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds));
@@ -487,6 +499,15 @@ mod tests {
         let points = [("off", 1.0), ("on", 10.0)];
         let found = over_points("requests", &points, "native requests@on >= 2 x native requests@off");
         assert_eq!(found.grade, ClaimGrade::Checked(Grade::Holds), "{:?}", found.seen);
+    }
+
+    #[test]
+    fn a_claim_that_differs_has_the_ratio_that_decided_it() {
+        let check = "jail requests@1 > native and native requests@4 <= 2 x native requests@1";
+        let found = over_points("requests", &[("1", 1.0), ("4", 10.0)], check);
+        assert_eq!(found.grade, ClaimGrade::Checked(Grade::Differs), "the jail was not measured");
+        let seen: Vec<&str> = found.seen.iter().map(|one| one.what.as_str()).collect();
+        assert_eq!(seen, ["native requests@4 / native requests@1"]);
     }
 
     #[test]

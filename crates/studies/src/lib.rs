@@ -18,6 +18,7 @@ mod check;
 mod claims;
 mod columns;
 mod command;
+mod compared;
 mod directory;
 mod file;
 mod from_runs;

@@ -169,6 +169,8 @@ impl<'a> Logs<'a> {
         drawn.command = String::new();
         // These describe how the arm is measured here, which it was not.
         drawn.arms.iter_mut().for_each(|arm| (arm.on, arm.note) = (None, None));
+        // The sentences compare a study with other measurements, and not with itself.
+        drawn.claims.iter_mut().for_each(|claim| claim.takeaway.clear());
         drawn.remarks =
             self.remarks.iter().cloned().chain(of_analysis(&experiment, &report.analysis)).collect();
         drawn

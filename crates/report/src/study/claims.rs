@@ -16,10 +16,13 @@ const WHAT_IT_SAYS: &str = "A grade is that of a check on ratios of what was mea
      today. No value of that machine is compared with one of the paper's. A claim that does not hold here may have been true where it was \
      made: the platform, the kernel and the hardware are others.";
 
-const READING: [&str; 5] = [
+const READING: [&str; 6] = [
     "A published ratio is computed from the printed numbers. Without one, the paper does not print both sides, and the claim has its words \
      alone. Overheads are costs: + is worse.",
     "Behind a measured ratio [ ] is its 95 % interval, and n is the number of blocks.",
+    "After the outcome stands what was found, with the study's names of quantities and platforms, and the 95 % interval in [ ]. A \
+     difference that the study found larger or smaller lies beyond the interval, and one whose interval includes none is given by the ends \
+     of the interval. What costs more or less is an operation.",
     "A claim that says a number holds if its check does, which allows for a range around that number.",
     "Emulation never stands for KVM: an environment with accel=tcg has the cost of an emulator.",
     "Grades are not adjusted for their number: expect one in twenty to be wrong.",
@@ -137,7 +140,7 @@ fn row(experiment: &ExperimentReport, claim: &ClaimReport) -> Row {
     ])
 }
 
-/// The claim in the study's words, and what became of it.
+/// The claim in the study's words, what became of it, and what a reader takes away.
 fn sentence(claim: &ClaimReport) -> String {
     let outcome = match &claim.grade {
         ClaimGrade::Checked(Grade::Holds) => "holds here",
@@ -146,7 +149,9 @@ fn sentence(claim: &ClaimReport) -> String {
         ClaimGrade::NotRun { .. } => "was not checked here",
     };
     let why = GradeWords::of_claim(&claim.grade).sentence().map(|why| format!("; {why}"));
-    format!("{}: {outcome}{}", claim.says, why.unwrap_or_default())
+    let takeaway = Some(&claim.takeaway).filter(|takeaway| !takeaway.is_empty());
+    let takeaway = takeaway.map(|takeaway| format!(". {takeaway}"));
+    format!("{}: {outcome}{}{}", claim.says, why.unwrap_or_default(), takeaway.unwrap_or_default())
 }
 
 /// The environments that were measured for a claim.

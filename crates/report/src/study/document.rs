@@ -278,7 +278,9 @@ pub(super) fn claims(claims: &[ClaimReport]) -> Block {
     let item = |claim: &ClaimReport| {
         let words = notes::claim(claim);
         let check = format!("check: {}", words.check);
-        let lines = [words.says, check].into_iter().chain(words.seen).chain(words.grade.sentence());
+        let takeaway = Some(claim.takeaway.clone()).filter(|takeaway| !takeaway.is_empty());
+        let lines = [words.says].into_iter().chain(takeaway).chain([check]);
+        let lines = lines.chain(words.seen).chain(words.grade.sentence());
         Item::new(words.grade.word, lines.collect()).tone(words.grade.tone)
     };
     Block::list(ListKind::Claims, claims.iter().map(item))

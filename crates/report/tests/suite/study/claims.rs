@@ -52,7 +52,7 @@ fn every_claim_has_one_row_with_what_became_of_it() {
                     ClaimGrade::NotRun { not_run } => ("NOT RUN", format!("was not checked here; {not_run}")),
                 };
                 let sentence = format!("{}: {outcome}", claim.says);
-                for part in [&word.to_string(), &sentence, &claim.source, &claim.check] {
+                for part in [&word.to_string(), &sentence, &claim.source, &claim.check, &claim.takeaway] {
                     assert!(row.contains(part.as_str()), "no `{part}` in {row}");
                 }
                 for seen in &claim.seen {
@@ -73,6 +73,7 @@ fn every_format_has_every_claim_and_the_counts() {
             assert!(text.contains(&report.name), "{format}: {}", report.name);
             for claim in report.experiments.iter().flat_map(|experiment| &experiment.claims) {
                 assert!(text.contains(&claim.says), "{format}: {}", claim.says);
+                assert!(text.contains(&claim.takeaway), "{format}: {}", claim.takeaway);
             }
         }
         for part in [
@@ -99,6 +100,10 @@ fn a_claim_has_what_was_printed_and_what_was_measured() {
         row.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_string()).collect::<Vec<_>>()
     };
     let docker = cells("table-1/pxz: docker-pxz");
+    assert!(
+        docker[1].starts_with("Docker is 4 % slower than native: holds here. PXZ (MB/s): "),
+        "{docker:?}"
+    );
     assert_eq!(docker[4], "docker overhead of pxz +3.7 %");
     assert!(docker[5].starts_with("docker overhead of pxz +1.0 % [+0.2, +1.8], n 12"), "{docker:?}");
     assert_eq!(docker[7], "docker:net=host; native");
