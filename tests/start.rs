@@ -43,7 +43,7 @@ fn crowds_rates_restores_and_processes_are_measured() {
     let stage = Stage::new();
     let on = with_native(&stage, &["namespaces"], "crowds_rates_restores_and_processes_are_measured");
     let report = stage.measured(&format!(
-        "start --on {on} --blocks 2 --no-void --guests 1,4 --apart 5ms --rate=1,2 --restore --spawn \
+        "start --on {on} --blocks 2 --no-void --burst 1,4 --apart 200/s --rate=1,2 --restore --spawn \
          --exec --copy=100KiB"
     ));
     for environment in on.split(',') {
@@ -191,6 +191,12 @@ mod fakes {
             ("--guests 0", "--guests"),
             ("--guests many", "--guests"),
             ("--guests 2,2", "twice"),
+            ("--apart 20/s", "--guests 20"),
+            ("--burst 4 --apart 0/s", "as in 20/s"),
+            ("--burst 4 --apart soon/s", "as in 20/s"),
+            ("--burst 4 --apart 1/h", "--apart"),
+            ("--burst 9 --apart 0.001/s", "more than an hour"),
+            ("--burst 4 --apart 200/s,5ms", "twice"),
             ("--rate=0", "--rate"),
             ("--on nowhere", "nowhere"),
         ] {

@@ -10,7 +10,7 @@ use clap::Args;
   weigh start --on native,namespaces,runc,docker --quick
   weigh start --on native,namespaces --caches cold --blocks 30
   weigh start --on namespaces --guests 200 --blocks 6
-  weigh start --on native,runc,runsc --guests 20 --apart 20ms,100ms
+  weigh start --on native,runc,runsc --guests 20 --apart 20ms,10/s
   weigh start --on native,runc --rate --restore --spawn
   weigh start --on native,runc,docker --exec --copy
 
@@ -26,13 +26,14 @@ pub struct StartArgs {
     #[arg(long, value_name = "WORD", default_value = "warm")]
     pub caches: String,
     /// Number of guests to start at once; a list `1,50,200` measures each number
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1")]
+    #[arg(long, visible_alias = "burst", value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1")]
     pub guests: Vec<u32>,
-    /// Also start the guests of --guests this long apart, as in `50ms`, whether the earlier ones are up
-    /// or not; a list measures each pace
-    #[arg(long, value_name = "TIME", value_delimiter = ',')]
+    /// Also start the guests of --guests this long apart, as in `50ms`, or at this rate, as in `20/s`,
+    /// whether the earlier ones are up or not; a list measures each pace
+    #[arg(long, value_name = "PACE", value_delimiter = ',')]
     pub apart: Vec<String>,
-    /// Also measure how many guests are started and removed per second, this many at a time
+    /// Also measure how many guests can be started and removed per second, this many at a time; --apart
+    /// starts them at a given rate
     #[arg(long, value_name = "N", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "1,2,4,8", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rate: Vec<u32>,
     /// Also measure restoring a saved guest, on platforms that can; with a number, so many guests

@@ -126,11 +126,11 @@ fn staggered(args: &StartArgs) -> Result<Vec<Started>, Failure> {
     }
     let mut all = Vec::new();
     for text in &args.apart {
-        let apart = parse_duration(text).map_err(|error| Failure::of_size("--apart", &error))?;
+        let apart = pace(text)?;
         for &guests in &several {
             if apart.saturating_mul(guests) > LONGEST_PACE {
                 return Err(Failure::input(format!(
-                    "{guests} guests, one every {text}, take more than an hour"
+                    "{guests} guests at a pace of {text} take more than an hour"
                 ))
                 .hint("give fewer guests, or less time between them"));
             }
@@ -139,6 +139,20 @@ fn staggered(args: &StartArgs) -> Result<Vec<Started>, Failure> {
         }
     }
     Ok(all)
+}
+
+/// Reads the time from one start to the next: `50ms`, or `20/s` as a rate.
+fn pace(text: &str) -> Result<Duration, Failure> {
+    let Some(rate) = text.strip_suffix("/s") else {
+        return parse_duration(text).map_err(|error| Failure::of_size("--apart", &error));
+    };
+    let rate = rate.trim().parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    let apart = rate.and_then(|rate| Duration::try_from_secs_f64(rate.recip()).ok());
+    apart.ok_or_else(|| {
+        Failure::input(format!("`{text}` is no number of starts per second"))
+            .at("--apart", text, 0..text.len())
+            .hint("give a rate above 0, as in 20/s, or the time between starts, as in 50ms")
+    })
 }
 
 /// Returns the state of the page cache that a word names, if this user may produce it.
