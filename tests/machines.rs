@@ -3,8 +3,8 @@
 
 use crate::support::Moment::{Changes, Trials};
 use crate::support::{
-    Said, Stage, cell_of, is_long, killed_at, known_diagnosis, listed, median, named, ready, shown, trials,
-    unbroken, wait_until, words,
+    Said, Stage, cell, cell_of, is_long, killed_at, known_diagnosis, listed, median, named, ready, shown,
+    trials, unbroken, wait_until, words,
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -331,7 +331,7 @@ fn programs_and_files_reach_machines_through_an_agent() {
         return;
     }
     let on = format!("native,namespaces,{}", machines.join(","));
-    let line = format!("start --on {on} --image probe --exec --copy=100KiB --blocks 1 --no-void");
+    let line = format!("start --on {on} --image probe --exec --prompt --copy=100KiB --blocks 1 --no-void");
     let report = stage.measured(&line);
     assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
     for environment in listed(&report, "environments") {
@@ -342,6 +342,10 @@ fn programs_and_files_reach_machines_through_an_agent() {
         for metric in ["copy_in", "copy_out"] {
             assert!(median(&report, "copy{bytes=100KiB}", name, metric) > 0.0, "{name}");
         }
+        // The image of the probe alone has no shell, unlike the host.
+        let prompt = cell(&report, "prompt", name, "start_to_prompt");
+        let is_absent = prompt["absent"].as_str().is_some_and(|why| why.contains("in this guest"));
+        assert_eq!(is_absent, name != "native", "{prompt}");
         let of_exec = |charge: &&Value| charge["environment"] == name && charge["workload"] == "exec";
         let charge = listed(&report, "charges").iter().find(of_exec).unwrap();
         let by_agent = charge["parts_ns_per_op"].to_string().contains("client of the agent");

@@ -44,7 +44,7 @@ fn crowds_rates_restores_and_processes_are_measured() {
     let on = with_native(&stage, &["namespaces"], "crowds_rates_restores_and_processes_are_measured");
     let report = stage.measured(&format!(
         "start --on {on} --blocks 2 --no-void --burst 1,4 --apart 200/s --rate=1,2 --restore --spawn \
-         --exec --copy=100KiB"
+         --exec --prompt --copy=100KiB"
     ));
     for environment in on.split(',') {
         assert!(median(&report, "start{guests=4}", environment, "all_to_init") > 0.0);
@@ -57,6 +57,8 @@ fn crowds_rates_restores_and_processes_are_measured() {
         assert!(0.0 < exec("exec_to_output") && exec("exec_to_output") <= exec("exec_to_end"));
         assert!(exec("exec_to_output") <= exec("slowest_exec_to_output"));
         assert!(0.0 < exec("first_exec_to_output") && exec("first_exec_to_output") < exec("start_to_exec"));
+        let prompt = |metric| median(&report, "prompt", environment, metric);
+        assert!(0.0 < prompt("exec_to_prompt") && prompt("exec_to_prompt") < prompt("start_to_prompt"));
         for metric in ["copy_in", "copy_out"] {
             assert!(median(&report, "copy{bytes=100KiB}", environment, metric) > 0.0);
         }

@@ -1,5 +1,5 @@
-//! Tools for workloads of other programs: checks of memory and disk space, input files, and a clock
-//! for programs that report no time.
+//! Tools for workloads of other programs: checks of memory and disk space, input files, a terminal, and
+//! a clock for programs that report no time.
 //!
 //! Tools measure nothing themselves, so they are not kernels, and no workload is named after one.
 //! They take options as kernels do and print one JSON line.
@@ -8,6 +8,8 @@
 mod copy;
 #[cfg(not(target_family = "wasm"))]
 mod listens;
+#[cfg(not(target_family = "wasm"))]
+mod prompt;
 #[cfg(not(target_family = "wasm"))]
 mod room;
 #[cfg(not(target_family = "wasm"))]
@@ -57,7 +59,7 @@ impl Tool {
 
 /// All tools, in the order of the help.
 #[cfg(not(target_family = "wasm"))]
-static ALL: &[&Tool] = &[&copy::TOOL, &listens::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
+static ALL: &[&Tool] = &[&copy::TOOL, &listens::TOOL, &prompt::TOOL, &room::TOOL, &text::TOOL, &timed::TOOL];
 
 /// They need files, sockets and programs, which a WebAssembly program is not given.
 #[cfg(target_family = "wasm")]

@@ -49,7 +49,11 @@ impl WorkloadKey {
             | Started::Staggered { guests, .. }
             | Started::Footprint { guests, .. } => Some(guests),
             Started::Restored { guests } => Some(guests).filter(|guests| *guests > 1),
-            Started::One | Started::Churn { .. } | Started::Exec { .. } | Started::Copy { .. } => None,
+            Started::One
+            | Started::Churn { .. }
+            | Started::Exec { .. }
+            | Started::Prompt { .. }
+            | Started::Copy { .. } => None,
         });
         let beside = plan.neighbours.as_ref().filter(|neighbours| neighbours.guests > 1);
         Self {

@@ -47,6 +47,12 @@ pub mod stamps {
     pub const EXEC_FIRST: &str = "first_exec_to_output";
     /// The slowest [`EXEC_OUTPUT`] of the others in the guest.
     pub const EXEC_SLOWEST: &str = "slowest_exec_to_output";
+    /// In a running guest: from the start of the platform's own client, or the request to the agent of
+    /// a machine, to the first output of a shell that is started there on a terminal, seconds.
+    pub const EXEC_PROMPT: &str = "exec_to_prompt";
+    /// From the start of the platform's first program to the first output of a shell on a terminal,
+    /// where it is the first program that the client runs in the guest, seconds: a sum, as [`EXEC`] is.
+    pub const PROMPT: &str = "start_to_prompt";
     /// In a running guest: from the start of the platform's own client to the end of a program that
     /// writes the client's input to a file, seconds.
     pub const COPY_IN: &str = "copy_in";
@@ -167,6 +173,12 @@ pub enum Started {
     Exec {
         /// How many after the first.
         programs: u32,
+    },
+    /// Shells on terminals in a running guest, one after the other, each up to its prompt, started as
+    /// the programs of `Exec` are, and a first one.
+    Prompt {
+        /// How many after the first.
+        shells: u32,
     },
     /// Copies of a file into a running guest and back out, by the platform's own client or the agent
     /// of a machine, and a first one.

@@ -32,7 +32,8 @@ pub(crate) fn section(report: &Report) -> Section {
 /// first program has answered. A workload has one such metric at most.
 fn is_start(cell: &Cell) -> bool {
     let name = cell.metric.name.as_str();
-    [stamps::RESTORE, stamps::EXEC].contains(&name) || (cell.primary && name.ends_with("_to_init"))
+    [stamps::RESTORE, stamps::EXEC, stamps::PROMPT].contains(&name)
+        || (cell.primary && name.ends_with("_to_init"))
 }
 
 /// The trials of a workload in an environment.

@@ -197,7 +197,7 @@ impl Runner<'_> {
             return Ok((0, Err(unequal.clone())));
         }
         let guests = match start.what {
-            Started::One | Started::Exec { .. } | Started::Copy { .. } => 1,
+            Started::One | Started::Exec { .. } | Started::Prompt { .. } | Started::Copy { .. } => 1,
             Started::Restored { guests } => 1 + guests,
             Started::AtOnce { guests }
             | Started::Staggered { guests, .. }
@@ -268,6 +268,10 @@ impl Runner<'_> {
             }
             Started::Exec { programs } => {
                 let job = exec::Job { task: exec::Task::Program, number: programs, deadline };
+                exec::use_client(pool, environment, &recipe, &job)
+            }
+            Started::Prompt { shells } => {
+                let job = exec::Job { task: exec::Task::Prompt, number: shells, deadline };
                 exec::use_client(pool, environment, &recipe, &job)
             }
             Started::Copy { bytes, copies } => {

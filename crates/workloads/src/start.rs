@@ -11,7 +11,7 @@ const DEADLINE_S: f64 = 120.0;
 
 /// Makes the workload for a start. Its id describes it, as in `start`, `start{caches=cold}`,
 /// `start{guests=200}`, `start{apart=50ms,guests=20}`, `start-rate{concurrency=4}`, `start-restore`,
-/// `exec` and `copy{bytes=16MiB}`.
+/// `exec`, `prompt` and `copy{bytes=16MiB}`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {
@@ -72,6 +72,9 @@ pub fn start_workload(start: StartPlan) -> WorkloadPlan {
                 seconds(stamps::EXEC_SLOWEST, false),
             ],
         ),
+        Started::Prompt { .. } => {
+            ("prompt", vec![seconds(stamps::EXEC_PROMPT, true), seconds(stamps::PROMPT, false)])
+        }
         Started::Copy { bytes, .. } => {
             params.insert("bytes".into(), format_bytes(bytes));
             ("copy", vec![seconds(stamps::COPY_IN, true), seconds(stamps::COPY_OUT, false)])
@@ -100,6 +103,7 @@ fn operations(what: Started) -> Option<&'static str> {
     match what {
         Started::Footprint { .. } => None,
         Started::Exec { .. } => Some("exec"),
+        Started::Prompt { .. } => Some("prompt"),
         Started::Copy { .. } => Some("copy"),
         _ => Some("start"),
     }
@@ -168,6 +172,7 @@ mod tests {
         assert_eq!(id(Started::Restored { guests: 1 }, Caches::Warm), "start-restore");
         assert_eq!(id(Started::Restored { guests: 8 }, Caches::Warm), "start-restore{guests=8}");
         assert_eq!(id(Started::Exec { programs: 9 }, Caches::Warm), "exec");
+        assert_eq!(id(Started::Prompt { shells: 9 }, Caches::Warm), "prompt");
         assert_eq!(id(Started::Copy { bytes: 1 << 24, copies: 3 }, Caches::Warm), "copy{bytes=16MiB}");
     }
 
@@ -196,6 +201,7 @@ mod tests {
             (churn, Some(stamps::RATE)),
             (Started::Restored { guests: 2 }, None),
             (Started::Exec { programs: 9 }, Some(stamps::EXEC_OUTPUT)),
+            (Started::Prompt { shells: 9 }, Some(stamps::EXEC_PROMPT)),
             (Started::Copy { bytes: 1, copies: 1 }, Some(stamps::COPY_IN)),
         ] {
             let plan = start_workload(StartPlan { what, caches: Caches::Warm });

@@ -52,7 +52,9 @@ fn a_run_without_failures_has_no_such_table_unless_it_starts_guests() {
 /// environment that has neither is left out: its trials show nothing.
 #[test]
 fn tails_are_shown_of_first_programs_and_restored_guests() {
-    for (workload, metric) in [("exec", stamps::EXEC), ("start-restore", stamps::RESTORE)] {
+    for (workload, metric) in
+        [("exec", stamps::EXEC), ("prompt", stamps::PROMPT), ("start-restore", stamps::RESTORE)]
+    {
         let shapes = ["native", "docker", "uml"].map(|environment| common::shape(environment, 0.0, 0.01));
         let mut time = common::comparison(workload, common::time(metric, false), 0.2, 30, &shapes);
         time.series[1].observations[7].value = 4.0;

@@ -21,11 +21,18 @@ const CLIENT_OF_AGENT: &str = "client of the agent";
 /// The most bytes that a program prints beside the content of a file: a line.
 const MOST_WORDS: usize = 64 << 10;
 
+/// What the client runs, as arguments of the program with the kernels: a program that prints a line, and
+/// a shell on a terminal.
+const PROGRAM: &[&str] = &["--version"];
+const SHELL: &[&str] = &["prompt", "--", "/bin/sh", "-i"];
+
 /// What the client does in a guest.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Task {
     /// Runs a static program that prints one line at once.
     Program,
+    /// Starts a shell on a terminal, up to its prompt.
+    Prompt,
     /// Copies a file into the guest and back out.
     Copy {
         /// Bytes of the file.
@@ -43,6 +50,7 @@ impl Task {
                 stamps::EXEC_FIRST,
                 stamps::EXEC_SLOWEST,
             ],
+            Self::Prompt => &[stamps::EXEC_PROMPT, stamps::PROMPT],
             Self::Copy { .. } => &[stamps::COPY_IN, stamps::COPY_OUT],
         }
     }
@@ -113,16 +121,23 @@ fn measure(
     };
     let mut has_place = Ok(());
     let client = match job.task {
-        Task::Program => Client { request, kernels, file: None },
+        Task::Program => Client { request, kernels, words: PROGRAM, file: None },
+        Task::Prompt => Client { request, kernels, words: SHELL, file: None },
         Task::Copy { bytes } => {
             let bare = pool.entries[environment].bare;
             let place = Placeholders::new(&staging::scratch(guest, bare), recipe.request.instance, 0);
             has_place = staging::make_scratch(guest.session(), &place);
             let path = format!("{}/copied", place.get("scratch").unwrap_or(staging::USUAL));
-            Client { request, kernels, file: Some((path, random_bytes(bytes))) }
+            Client { request, kernels, words: &[], file: Some((path, random_bytes(bytes))) }
         }
     };
-    let first = match client.perform(guest) {
+    let first = match job.task {
+        Task::Prompt if !recipe.can.fork => {
+            Err(PlatformError::CannotExec("a program in this guest cannot start a shell".into()))
+        }
+        _ => client.perform(guest),
+    };
+    let first = match first {
         Err(PlatformError::CannotExec(reason)) => {
             for metric in job.task.metrics() {
                 outcome.mark_absent(metric, &reason);
@@ -148,12 +163,17 @@ fn measure(
     let slowest_ns = operations.iter().map(Operation::output_ns).max().unwrap_or_default();
     // A sum, because no user pays for what was prepared here between the two.
     let start_to_exec_ns = since(guest.spawned_ns(), up_ns) + first.output_ns();
-    let once = [
-        (stamps::EXEC, start_to_exec_ns),
-        (stamps::EXEC_FIRST, first.output_ns()),
-        (stamps::EXEC_SLOWEST, slowest_ns),
-    ];
-    outcome.iterations = operations.iter().map(|operation| operation.iteration(&once)).collect();
+    let once = match job.task {
+        Task::Program => vec![
+            (stamps::EXEC, start_to_exec_ns),
+            (stamps::EXEC_FIRST, first.output_ns()),
+            (stamps::EXEC_SLOWEST, slowest_ns),
+        ],
+        Task::Prompt => vec![(stamps::PROMPT, start_to_exec_ns)],
+        Task::Copy { .. } => Vec::new(),
+    };
+    let iteration = |operation: &Operation| operation.iteration(job.task, &once);
+    outcome.iterations = operations.iter().map(iteration).collect();
     Ok(outcome)
 }
 
@@ -163,6 +183,8 @@ struct Client<'a> {
     request: ExecRequest<'a>,
     /// The program with the builtin kernels, as the guest sees it.
     kernels: String,
+    /// The arguments of that program where no file is copied.
+    words: &'static [&'static str],
     /// The file that is copied, as the guest sees it, and its content.
     file: Option<(String, Vec<u8>)>,
 }
@@ -175,8 +197,11 @@ impl Client<'_> {
             [self.kernels.clone()].into_iter().chain(words).collect::<Vec<String>>()
         };
         let Some((path, content)) = &self.file else {
-            let program = guest.exec(&ExecRequest { argv: &argv(&["--version"]), ..self.request })?;
-            return Ok(Operation::Program(timed(program)));
+            let program = guest.exec(&ExecRequest { argv: &argv(self.words), ..self.request })?;
+            return match absent(&program.output) {
+                Some(reason) => Err(PlatformError::CannotExec(reason)),
+                None => Ok(Operation::Program(timed(program))),
+            };
         };
         let to = argv(&["copy", "--to", path]);
         let inward = guest.exec(&ExecRequest { argv: &to, input: Some(content), ..self.request })?;
@@ -189,6 +214,12 @@ impl Client<'_> {
         }
         Ok(Operation::Copy { inward: timed(inward), outward: timed(outward) })
     }
+}
+
+/// Why a program could not do its task in this guest, if it says so.
+fn absent(output: &[u8]) -> Option<String> {
+    let line: serde_json::Value = serde_json::from_slice(output).ok()?;
+    Some(line.get("absent")?.as_str()?.to_string())
 }
 
 /// A program that ran, without its output: that of all copies would be much to keep.
@@ -217,14 +248,15 @@ impl Operation {
         }
     }
 
-    /// The record. `once` has the values of a guest that every record of a program repeats.
-    fn iteration(&self, once: &[(&str, u64)]) -> Iteration {
+    /// The record. `once` has the values of a guest that every record repeats.
+    fn iteration(&self, task: Task, once: &[(&str, u64)]) -> Iteration {
         let whole_ns = |program: &ExecResult| since(program.started_ns, program.ended_ns);
-        let (first, last, values) = match self {
+        let (first, last, mut values) = match self {
             Self::Program(program) => {
-                let mut values =
-                    vec![(stamps::EXEC_OUTPUT, self.output_ns()), (stamps::EXEC_END, whole_ns(program))];
-                values.extend(once);
+                let values = match task {
+                    Task::Prompt => vec![(stamps::EXEC_PROMPT, self.output_ns())],
+                    _ => vec![(stamps::EXEC_OUTPUT, self.output_ns()), (stamps::EXEC_END, whole_ns(program))],
+                };
                 (program, program, values)
             }
             Self::Copy { inward, outward } => {
@@ -232,6 +264,7 @@ impl Operation {
                 (inward, outward, values)
             }
         };
+        values.extend(once);
         Iteration {
             host_started_ns: first.started_ns,
             host_ended_ns: last.ended_ns,

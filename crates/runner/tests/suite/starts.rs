@@ -77,6 +77,7 @@ fn impossible_phases_are_absent() {
             Started::One,
             Started::Restored { guests: 1 },
             Started::Exec { programs: 2 },
+            Started::Prompt { shells: 2 },
             Started::Copy { bytes: 100, copies: 2 },
         ],
         3,
@@ -95,6 +96,7 @@ fn impossible_phases_are_absent() {
         (stamps::EXEC_OUTPUT, "no command that runs a program"),
         (stamps::EXEC, "no command that runs a program"),
         (stamps::COPY_OUT, "no command that runs a program"),
+        (stamps::PROMPT, "cannot start a shell"),
     ] {
         for environment in ["null", "null:label=b"] {
             let cell = cell(&analysis, metric, environment);

@@ -12,7 +12,7 @@ use clap::Args;
   weigh start --on namespaces --guests 200 --blocks 6
   weigh start --on native,runc,runsc --guests 20 --apart 20ms,10/s
   weigh start --on native,runc --rate --restore --spawn
-  weigh start --on native,runc,docker --exec --copy
+  weigh start --on native,runc,docker --exec --prompt --copy
 
 All times are counted from the start of the platform's first program. start_to_code ends at the first instruction of our code in the guest, \
 start_to_init when the guest is up (its probe answers; a full system has reached multi-user.target), start_to_service when a server \
@@ -45,6 +45,10 @@ pub struct StartArgs {
     /// guest's start to its first program
     #[arg(long)]
     pub exec: bool,
+    /// Also measure how long a shell takes to show its prompt on a terminal in a running guest, started
+    /// by the same client, and the time from a guest's start to its first prompt
+    #[arg(long)]
+    pub prompt: bool,
     /// Also measure how long it takes to copy a file into a running guest and back out, through the
     /// same client; give a size for another file than that of 16 MiB, or a list to measure each
     #[arg(long, value_name = "BYTES", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "16MiB")]

@@ -194,6 +194,9 @@ fn describe_start(what: Started) -> String {
                 programs + 1
             )
         }
+        Started::Prompt { shells } => {
+            format!("one fresh guest per block, and {} shells started in it on terminals", shells + 1)
+        }
         Started::Copy { bytes, copies } => {
             let bytes = format_bytes(bytes);
             format!("one fresh guest per block, and {bytes} copied into it and back {} times", copies + 1)

@@ -17,7 +17,8 @@ use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 /// which there are at least [`FEWEST_CHURNED`] in all.
 const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
-/// The number of programs that the platform's client runs in each guest, after a first one.
+/// The number of programs, or of shells, that the platform's client runs in each guest, after a first
+/// one.
 const PROGRAMS: u32 = 9;
 /// How often a file is copied into each guest and back, after the first time.
 const COPIES: u32 = 3;
@@ -59,7 +60,7 @@ pub(super) fn with_own_metrics(plan: Plan) -> Result<Plan, Failure> {
 fn note_agents(environments: &[(String, Capabilities)], workloads: &[WorkloadPlan]) {
     let runs_programs = |workload: &WorkloadPlan| {
         let what = workload.start.map(|start| start.what);
-        matches!(what, Some(Started::Exec { .. } | Started::Copy { .. }))
+        matches!(what, Some(Started::Exec { .. } | Started::Prompt { .. } | Started::Copy { .. }))
     };
     let with_agents = environments.iter().filter(|(_, can)| can.agent).map(|(name, _)| name.as_str());
     let with_agents: Vec<&str> = with_agents.collect();
@@ -87,6 +88,10 @@ fn workloads(args: &StartArgs, facts: &HostFacts) -> Result<Vec<WorkloadPlan>, F
     if args.exec {
         // The start of its guest has warmed the caches.
         let what = Started::Exec { programs: PROGRAMS };
+        plans.push(start_workload(StartPlan { what, caches: Caches::Warm }));
+    }
+    if args.prompt {
+        let what = Started::Prompt { shells: PROGRAMS };
         plans.push(start_workload(StartPlan { what, caches: Caches::Warm }));
     }
     for text in &args.copy {
