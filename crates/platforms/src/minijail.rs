@@ -139,8 +139,9 @@ fn command_line(
     line.extend(["-c".into(), OsString::from(format!("{:#x}", WITHOUT_DEVICES.bits())), "--ambient".into()]);
     line.extend(["-P".into(), OsString::from(root)]);
     let mount = |what: String| ["-k".into(), OsString::from(what)];
-    // It mounts this one again, read-only, when it has changed the root.
-    line.extend(mount(format!("proc,/proc,proc,{HARMLESS}")));
+    // Read-only, as minijail0 mounts one of its own: the host's root may change settings of the kernel
+    // in it without any capability.
+    line.extend(mount(format!("proc,/proc,proc,{HARMLESS_READ_ONLY}")));
     let bind = |source: &Path, target: &Path, writable: bool| {
         let mut pair = source.as_os_str().to_os_string();
         pair.push(",");
@@ -193,6 +194,7 @@ mod tests {
         assert!(at("/work/dev,/dev,0") < at("/dev/null,/dev/null,1"), "{line:?}");
         assert!(at("/work/dev,/dev,0") < at("tmpfs,/dev/shm,tmpfs,0xe,mode=1777"), "{line:?}");
         assert!(at("-e") < at("--"), "{line:?}");
+        assert!(line.contains(&"proc,/proc,proc,0xf".into()), "{line:?}");
         assert_eq!(line.last().unwrap(), weigh_images::PROBE);
         let base = tempfile::tempdir().unwrap();
         let devices = make_devices(&base.path().join("made")).unwrap();
