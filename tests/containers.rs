@@ -15,6 +15,7 @@ const ENVIRONMENTS: &[&str] = &[
     "bubblewrap",
     "charliecloud",
     "minijail",
+    "firejail",
     "runc",
     "crun",
     "youki",

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
 
 /// One environment for each way in which platforms change the host.
-const ENVIRONMENTS: [&str; 23] = [
+const ENVIRONMENTS: [&str; 24] = [
     "native",
     "namespaces",
     "namespaces:user=mapped",
@@ -26,6 +26,7 @@ const ENVIRONMENTS: [&str; 23] = [
     "bubblewrap",
     "charliecloud",
     "minijail",
+    "firejail",
     "nspawn",
     "runc",
     "runc:user=mapped",

@@ -331,20 +331,28 @@ impl Storage {
         })
     }
 
-    /// Makes sure that a root has a mount point for the storage: a scratch mount of the root, or a
+    /// Makes sure that a root has a mount point for the storage ([`Storage::make_target`]). A tmpfs
+    /// needs none: it is one of the root's own scratch mounts, or absent.
+    ///
+    /// # Errors
+    /// The errors of [`Storage::make_target`].
+    pub fn place(&self, root: &weigh_images::Root) -> std::io::Result<()> {
+        if *self == Self::Tmpfs { Ok(()) } else { Self::make_target(root) }
+    }
+
+    /// Makes sure that a root has something at [`Storage::TARGET`]: a scratch mount of the root, or a
     /// directory of the skeleton.
     ///
     /// # Errors
     /// The image has a `/var` without a `tmp`, and none can be made below a read-only bind; or a
     /// directory could not be made.
-    pub fn place(&self, root: &weigh_images::Root) -> std::io::Result<()> {
+    pub fn make_target(root: &weigh_images::Root) -> std::io::Result<()> {
         let target = std::path::Path::new(Self::TARGET);
-        if *self == Self::Tmpfs || root.scratch.iter().any(|path| path == target) {
+        if root.scratch.iter().any(|path| path == target) {
             return Ok(());
         }
         if root.binds.iter().any(|bind| target.starts_with(&bind.target)) {
-            let message = format!("the image has no {} to mount storage at", Self::TARGET);
-            return Err(std::io::Error::other(message));
+            return Err(std::io::Error::other(format!("the image has no {}", Self::TARGET)));
         }
         std::fs::create_dir_all(root.skeleton.join("var/tmp"))
     }

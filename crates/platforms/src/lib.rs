@@ -31,6 +31,7 @@ pub mod containerd;
 pub mod crun;
 pub mod docker;
 pub mod firecracker;
+pub mod firejail;
 pub mod incus;
 pub mod libvirt;
 pub mod lxc;
@@ -75,6 +76,7 @@ const ALL: &[&dyn Platform] = &[
     &bubblewrap::Bubblewrap,
     &charliecloud::Charliecloud,
     &minijail::Minijail,
+    &firejail::Firejail,
     &runc::RUNC,
     &crun::CRUN,
     &youki::YOUKI,

@@ -29,6 +29,7 @@ const KINDS: [&[Candidate]; 3] = [
         Any("bubblewrap"),
         Any("charliecloud"),
         Any("minijail"),
+        Any("firejail"),
         Any("namespaces"),
     ],
     // Sandboxes.

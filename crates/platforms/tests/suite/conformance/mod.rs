@@ -49,6 +49,7 @@ environments! {
     bubblewrap_mapped "bubblewrap:user=mapped"
     charliecloud "charliecloud"
     minijail "minijail"
+    firejail "firejail"
     nspawn "nspawn"
     nspawn_full "nspawn:init=full"
     runc "runc"
