@@ -16,6 +16,7 @@ const ENVIRONMENTS: &[&str] = &[
     "charliecloud",
     "minijail",
     "firejail",
+    "apptainer",
     "runc",
     "crun",
     "youki",

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
 
 /// One environment for each way in which platforms change the host.
-const ENVIRONMENTS: [&str; 24] = [
+const ENVIRONMENTS: [&str; 25] = [
     "native",
     "namespaces",
     "namespaces:user=mapped",
@@ -27,6 +27,7 @@ const ENVIRONMENTS: [&str; 24] = [
     "charliecloud",
     "minijail",
     "firejail",
+    "apptainer",
     "nspawn",
     "runc",
     "runc:user=mapped",

@@ -24,6 +24,7 @@ pub mod remedy;
 pub mod session;
 mod vm;
 
+pub mod apptainer;
 pub mod bubblewrap;
 pub mod charliecloud;
 pub mod cloud_hypervisor;
@@ -77,6 +78,7 @@ const ALL: &[&dyn Platform] = &[
     &charliecloud::Charliecloud,
     &minijail::Minijail,
     &firejail::Firejail,
+    &apptainer::Apptainer,
     &runc::RUNC,
     &crun::CRUN,
     &youki::YOUKI,

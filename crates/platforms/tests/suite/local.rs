@@ -13,7 +13,7 @@ use weigh_platforms::{Availability, Guest, PlatformError, RunOptions};
 use weigh_protocol::Status;
 
 /// The platforms that an ordinary user can use.
-const FOR_ALL: [&str; 4] = ["native", "namespaces", "bubblewrap", "charliecloud"];
+const FOR_ALL: [&str; 5] = ["native", "namespaces", "bubblewrap", "charliecloud", "apptainer"];
 /// Set for the process that runs as an ordinary user: the state directory, and the run.
 const USER: &str = "WEIGH_TEST_USER";
 

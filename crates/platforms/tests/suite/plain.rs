@@ -1,5 +1,5 @@
 //! Guests made by a single program of the host: namespaces by weighbridge itself, bubblewrap,
-//! Charliecloud, minijail, Firejail, systemd-nspawn.
+//! Charliecloud, minijail, Firejail, Apptainer, systemd-nspawn.
 //!
 //! What cannot be tested here is skipped with a message, unless `WEIGH_REQUIRE` names it.
 
@@ -50,7 +50,9 @@ fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
             ("net=host", &["pid", "net", "uts", "ipc", "cgroup"]),
         ],
         "minijail" => &[("net=none", &["user"]), ("net=host", &["net", "user"])],
-        "firejail" => &[("net=none", &["cgroup", "user"]), ("net=host", &["net", "cgroup", "user"])],
+        "firejail" | "apptainer" => {
+            &[("net=none", &["cgroup", "user"]), ("net=host", &["net", "cgroup", "user"])]
+        }
         _ => &[
             ("net=none", &["user"]),
             ("net=host", &["net", "user"]),
@@ -97,17 +99,20 @@ tests! {
     storage_of_charliecloud: storage_is_what_the_key_says("storage-ch", "charliecloud");
     storage_of_minijail: storage_is_what_the_key_says("storage-minijail", "minijail");
     storage_of_firejail: storage_is_what_the_key_says("storage-firejail", "firejail");
+    storage_of_apptainer: storage_is_what_the_key_says("storage-apptainer", "apptainer");
     storage_of_nspawn: storage_is_what_the_key_says("storage-nspawn", "nspawn");
     namespaces_of_namespaces: namespaces_are_what_the_keys_say("spaces", "namespaces");
     namespaces_of_bubblewrap: namespaces_are_what_the_keys_say("spaces-bwrap", "bubblewrap");
     namespaces_of_charliecloud: namespaces_are_what_the_keys_say("spaces-ch", "charliecloud");
     namespaces_of_minijail: namespaces_are_what_the_keys_say("spaces-minijail", "minijail");
     namespaces_of_firejail: namespaces_are_what_the_keys_say("spaces-firejail", "firejail");
+    namespaces_of_apptainer: namespaces_are_what_the_keys_say("spaces-apptainer", "apptainer");
     namespaces_of_nspawn: namespaces_are_what_the_keys_say("spaces-nspawn", "nspawn");
     bubblewrap_is_killed: killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[2, 8, 20]);
     charliecloud_is_killed: killed_at_any_moment("killed-ch", "charliecloud:storage=overlay", &[2, 8, 20]);
     minijail_is_killed: killed_at_any_moment("killed-minijail", "minijail:storage=overlay", &[2, 8, 20]);
     firejail_is_killed: killed_at_any_moment("killed-firejail", "firejail:storage=overlay", &[2, 8, 20]);
+    apptainer_is_killed: killed_at_any_moment("killed-apptainer", "apptainer:storage=overlay", &[5, 30, 70]);
     nspawn_is_killed: killed_at_any_moment("killed-nspawn", "nspawn:storage=overlay", &[5, 40, 90]);
 }
 

@@ -30,6 +30,7 @@ const KINDS: [&[Candidate]; 3] = [
         Any("charliecloud"),
         Any("minijail"),
         Any("firejail"),
+        Any("apptainer"),
         Any("namespaces"),
     ],
     // Sandboxes.

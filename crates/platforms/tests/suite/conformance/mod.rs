@@ -50,6 +50,7 @@ environments! {
     charliecloud "charliecloud"
     minijail "minijail"
     firejail "firejail"
+    apptainer "apptainer"
     nspawn "nspawn"
     nspawn_full "nspawn:init=full"
     runc "runc"
