@@ -5,8 +5,22 @@ use crate::helpers;
 /// A process of a guest.
 pub(super) struct Member {
     pub(super) pid: u32,
-    pub(super) stopped: bool,
-    pub(super) uninterruptible: bool,
+    state: u8,
+}
+
+impl Member {
+    /// Whether it has acted on a signal that stops it (`stop`) or continues it, or will do so before it
+    /// runs anything of its own. `signalled`: it was sent that signal.
+    ///
+    /// A process that sleeps in the kernel for a child in vfork(2), or that its tracer holds
+    /// (ptrace(2)), acts on the signal as soon as it goes on; until then the signal is pending.
+    pub(super) fn has_obeyed(&self, stop: bool, signalled: bool) -> bool {
+        match self.state {
+            b't' => signalled,
+            b'D' => signalled || !stop,
+            state => (state == b'T') == stop,
+        }
+    }
 }
 
 struct Process {
@@ -33,11 +47,7 @@ pub(super) fn of(first: u32) -> Vec<Member> {
     }
     all.iter()
         .filter(|process| known.contains(&process.pid) && !matches!(process.state, b'Z' | b'X'))
-        .map(|process| Member {
-            pid: process.pid,
-            stopped: process.state == b'T',
-            uninterruptible: process.state == b'D',
-        })
+        .map(|process| Member { pid: process.pid, state: process.state })
         .collect()
 }
 
@@ -70,6 +80,18 @@ mod tests {
     #[test]
     fn this_process_is_its_own_family() {
         let mine = std::process::id();
-        assert!(of(mine).iter().any(|member| member.pid == mine && !member.stopped));
+        assert!(of(mine).iter().any(|member| member.pid == mine && member.has_obeyed(false, false)));
+    }
+
+    #[test]
+    fn what_the_kernel_or_a_tracer_holds_obeys_once_it_was_signalled() {
+        let obeys = |state, stop, signalled| Member { pid: 7, state }.has_obeyed(stop, signalled);
+        for signalled in [false, true] {
+            assert!(obeys(b'T', true, signalled) && !obeys(b'T', false, signalled));
+            assert!(obeys(b'R', false, signalled) && !obeys(b'R', true, signalled));
+            assert!(obeys(b'S', false, signalled) && !obeys(b'S', true, signalled));
+            assert_eq!([obeys(b'D', true, signalled), obeys(b'D', false, signalled)], [signalled, true]);
+            assert_eq!([obeys(b't', true, signalled), obeys(b't', false, signalled)], [signalled; 2]);
+        }
     }
 }

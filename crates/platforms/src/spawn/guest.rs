@@ -356,12 +356,8 @@ impl LocalProcess {
         loop {
             // Repeated, because a process may have forked between being listed and being stopped.
             let members = family::of(self.pid);
-            // A process that sleeps in the kernel for a child in vfork(2) stops only when the child
-            // goes on. Until then it runs nothing of its own, and the signal is pending.
-            let waits =
-                |member: &family::Member| stop && member.uninterruptible && signalled.contains(&member.pid);
-            let rest: Vec<_> =
-                members.iter().filter(|member| member.stopped != stop && !waits(member)).collect();
+            let obeys = |member: &family::Member| member.has_obeyed(stop, signalled.contains(&member.pid));
+            let rest: Vec<_> = members.iter().filter(|member| !obeys(member)).collect();
             if rest.is_empty() {
                 return Ok(());
             }
