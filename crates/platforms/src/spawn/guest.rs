@@ -391,6 +391,26 @@ impl LocalProcess {
     }
 }
 
+/// Returns the options of nsenter(1) for those namespaces of a process that are not this process's
+/// own. `--all` would enter its own as well, which an ordinary user may not.
+fn other_namespaces(pid: u32) -> impl Iterator<Item = &'static str> {
+    const OPTIONS: [(&str, &str); 7] = [
+        ("user", "--user"),
+        ("mnt", "--mount"),
+        ("pid", "--pid"),
+        ("net", "--net"),
+        ("uts", "--uts"),
+        ("ipc", "--ipc"),
+        ("cgroup", "--cgroup"),
+    ];
+    let link = |process: &str, name: &str| std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
+    let pid = pid.to_string();
+    OPTIONS
+        .into_iter()
+        .filter(move |&(name, _)| link("self", name) != link(&pid, name))
+        .map(|(_, option)| option)
+}
+
 /// Signals a process that may be gone.
 fn kill(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -447,8 +467,8 @@ impl Backend for LocalProcess {
             PlatformError::CannotExec("the program nsenter (package util-linux) is missing".into())
         })?;
         let first = self.processes(core).into_iter().find(|pid| is_first(*pid)).unwrap_or(self.pid);
-        let client =
-            Invocation::new(nsenter).on_cpus(&self.cpus).arg("--all").args(["--target", &first.to_string()]);
+        let client = Invocation::new(nsenter).on_cpus(&self.cpus);
+        let client = client.args(other_namespaces(first)).args(["--target", &first.to_string()]);
         // An ordinary user may set no groups in the guest's user namespace.
         let unprivileged = (!weigh_host::facts::is_root()).then_some("--preserve-credentials");
         let client = client.args(unprivileged);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weigh_host::command::{Invocation, find_program};
 use weigh_model::ImageSpec;
-use weigh_platforms::{Availability, Guest, PlatformError, RunOptions};
+use weigh_platforms::{Availability, ExecRequest, Guest, PlatformError, RunOptions};
 use weigh_protocol::Status;
 
 /// The platforms that an ordinary user can use.
@@ -142,6 +142,10 @@ fn ordinary_user() {
         let done = guest.session().finish(id, MINUTE).unwrap();
         assert_eq!(done.end.status, Status::Signalled(9));
         assert_eq!(says(&mut *guest, "echo still here"), "still here");
+        let argv = ["/bin/echo".into(), "beside it".into()];
+        let request =
+            ExecRequest { argv: &argv, input: None, most_output: 100, group: None, deadline: MINUTE };
+        assert_eq!(guest.exec(&request).unwrap().output, b"beside it\n", "{environment}");
         // Stopping a frozen guest while a command runs.
         guest.session().start(&command(&["/bin/sh", "-c", "sleep 300"])).unwrap();
         guest.freeze().unwrap();
