@@ -17,6 +17,7 @@ const ENVIRONMENTS: &[&str] = &[
     "minijail",
     "firejail",
     "apptainer",
+    "proot",
     "runc",
     "crun",
     "youki",

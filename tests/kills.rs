@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use twox_hash::XxHash3_128;
 
 /// One environment for each way in which platforms change the host.
-const ENVIRONMENTS: [&str; 25] = [
+const ENVIRONMENTS: [&str; 26] = [
     "native",
     "namespaces",
     "namespaces:user=mapped",
@@ -28,6 +28,7 @@ const ENVIRONMENTS: [&str; 25] = [
     "minijail",
     "firejail",
     "apptainer",
+    "proot",
     "nspawn",
     "runc",
     "runc:user=mapped",

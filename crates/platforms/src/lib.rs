@@ -44,6 +44,7 @@ pub mod null;
 pub mod osv;
 pub mod pod;
 pub mod podman;
+pub mod proot;
 pub mod qemu;
 pub mod runc;
 pub mod runsc;
@@ -79,6 +80,7 @@ const ALL: &[&dyn Platform] = &[
     &minijail::Minijail,
     &firejail::Firejail,
     &apptainer::Apptainer,
+    &proot::Proot,
     &runc::RUNC,
     &crun::CRUN,
     &youki::YOUKI,

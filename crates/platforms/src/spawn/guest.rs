@@ -10,8 +10,9 @@ use crate::session::Interpreter;
 use crate::{Guest, GuestRequest, Host, PlatformError, Result, Session, network};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weigh_host::cgroup::{Cgroup, Freezer, Limits};
@@ -65,6 +66,9 @@ pub(crate) struct Runtime<'a> {
     pub(crate) system: bool,
     /// The root is put together at the skeleton, and the program enters it.
     pub(crate) assembled: bool,
+    /// The command line that a further program's follows, where the kernel knows nothing of the
+    /// guest's root, so that nsenter(1) alone does not enter it.
+    pub(crate) entry: &'a [OsString],
     /// Directory below the run's work directory that is removed with the guest.
     pub(crate) directory: Option<PathBuf>,
 }
@@ -79,6 +83,7 @@ impl<'a> Runtime<'a> {
             groups: false,
             system: false,
             assembled: false,
+            entry: &[],
             directory: None,
         }
     }
@@ -219,6 +224,10 @@ impl<'a> Start<'a> {
                 on_host: self.is_on_host(),
                 cpus: self.cpus.to_vec(),
                 interpreter: self.interpreter.cloned(),
+                entry: self
+                    .runtime
+                    .filter(|runtime| !runtime.entry.is_empty())
+                    .map(|runtime| [runtime.entry, runtime.variables].map(<[_]>::to_vec)),
             },
         );
         match guest.session().hello(weigh_host::deadlines::scaled(HELLO_DEADLINE)) {
@@ -345,6 +354,8 @@ pub(crate) struct LocalProcess {
     on_host: bool,
     cpus: Vec<u32>,
     interpreter: Option<Interpreter>,
+    /// [`Runtime::entry`], if there is one, and the environment variables for it.
+    entry: Option<[Vec<OsString>; 2]>,
 }
 
 impl LocalProcess {
@@ -411,6 +422,13 @@ fn other_namespaces(pid: u32) -> impl Iterator<Item = &'static str> {
         .map(|(_, option)| option)
 }
 
+/// Splits an environment variable in the form `NAME=value`.
+fn name_and_value(variable: &OsStr) -> Option<(&OsStr, &OsStr)> {
+    let bytes = variable.as_bytes();
+    let at = bytes.iter().position(|byte| *byte == b'=')?;
+    Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
+}
+
 /// Signals a process that may be gone.
 fn kill(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
@@ -472,7 +490,12 @@ impl Backend for LocalProcess {
         // An ordinary user may set no groups in the guest's user namespace.
         let unprivileged = (!weigh_host::facts::is_root()).then_some("--preserve-credentials");
         let client = client.args(unprivileged);
-        Ok(client.args(["--root", "--wd", "--"]).args(request.argv))
+        let Some([entry, variables]) = &self.entry else {
+            return Ok(client.args(["--root", "--wd", "--"]).args(request.argv));
+        };
+        let with = |client: Invocation, (name, value): (&OsStr, &OsStr)| client.env(name, value);
+        let client = variables.iter().filter_map(|variable| name_and_value(variable)).fold(client, with);
+        Ok(client.arg("--").args(entry).args(request.argv))
     }
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {

@@ -13,7 +13,7 @@ use weigh_platforms::{Availability, ExecRequest, Guest, PlatformError, RunOption
 use weigh_protocol::Status;
 
 /// The platforms that an ordinary user can use.
-const FOR_ALL: [&str; 5] = ["native", "namespaces", "bubblewrap", "charliecloud", "apptainer"];
+const FOR_ALL: [&str; 6] = ["native", "namespaces", "bubblewrap", "charliecloud", "apptainer", "proot"];
 /// Set for the process that runs as an ordinary user: the state directory, and the run.
 const USER: &str = "WEIGH_TEST_USER";
 
@@ -134,8 +134,8 @@ fn ordinary_user() {
         guest.freeze().unwrap();
         for pid in &pids {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            // Stopped, or waiting in the kernel for a stopped vfork(2) child.
-            assert!(stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'D']), "{environment}: {stat}");
+            // Stopped, or waiting in the kernel for a stopped vfork(2) child, or held by a stopped tracer.
+            assert!(stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'D', 't']), "{environment}: {stat}");
         }
         guest.thaw().unwrap();
         guest.session().signal(id, 9).unwrap();

@@ -41,7 +41,7 @@ macro_rules! platforms {
     };
 }
 
-platforms! { namespaces bubblewrap charliecloud minijail firejail apptainer nspawn runc crun youki runsc lxc }
+platforms! { namespaces bubblewrap charliecloud minijail firejail apptainer proot nspawn runc crun youki runsc lxc }
 
 /// The same for machines. They boot slowly, so only one network has two of them.
 pub fn every_network_of_machines(environment: &str) {

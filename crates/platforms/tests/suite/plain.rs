@@ -1,5 +1,5 @@
 //! Guests made by a single program of the host: namespaces by weighbridge itself, bubblewrap,
-//! Charliecloud, minijail, Firejail, Apptainer, systemd-nspawn.
+//! Charliecloud, minijail, Firejail, Apptainer, PRoot, systemd-nspawn.
 //!
 //! What cannot be tested here is skipped with a message, unless `WEIGH_REQUIRE` names it.
 
@@ -48,6 +48,10 @@ fn namespaces_are_what_the_keys_say(test: &str, platform: &str) {
         "charliecloud" => &[
             ("net=none", &["pid", "uts", "ipc", "cgroup"]),
             ("net=host", &["pid", "net", "uts", "ipc", "cgroup"]),
+        ],
+        "proot" => &[
+            ("net=none", &["pid", "uts", "ipc", "cgroup", "user"]),
+            ("net=host", &["pid", "net", "uts", "ipc", "cgroup", "user"]),
         ],
         "minijail" => &[("net=none", &["user"]), ("net=host", &["net", "user"])],
         "firejail" | "apptainer" => {
@@ -107,12 +111,14 @@ tests! {
     namespaces_of_minijail: namespaces_are_what_the_keys_say("spaces-minijail", "minijail");
     namespaces_of_firejail: namespaces_are_what_the_keys_say("spaces-firejail", "firejail");
     namespaces_of_apptainer: namespaces_are_what_the_keys_say("spaces-apptainer", "apptainer");
+    namespaces_of_proot: namespaces_are_what_the_keys_say("spaces-proot", "proot");
     namespaces_of_nspawn: namespaces_are_what_the_keys_say("spaces-nspawn", "nspawn");
     bubblewrap_is_killed: killed_at_any_moment("killed-bwrap", "bubblewrap:storage=overlay", &[2, 8, 20]);
     charliecloud_is_killed: killed_at_any_moment("killed-ch", "charliecloud:storage=overlay", &[2, 8, 20]);
     minijail_is_killed: killed_at_any_moment("killed-minijail", "minijail:storage=overlay", &[2, 8, 20]);
     firejail_is_killed: killed_at_any_moment("killed-firejail", "firejail:storage=overlay", &[2, 8, 20]);
     apptainer_is_killed: killed_at_any_moment("killed-apptainer", "apptainer:storage=overlay", &[5, 30, 70]);
+    proot_is_killed: killed_at_any_moment("killed-proot", "proot:storage=overlay", &[2, 8, 20]);
     nspawn_is_killed: killed_at_any_moment("killed-nspawn", "nspawn:storage=overlay", &[5, 40, 90]);
 }
 

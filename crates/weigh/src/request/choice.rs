@@ -32,6 +32,7 @@ const KINDS: [&[Candidate]; 3] = [
         Any("firejail"),
         Any("apptainer"),
         Any("namespaces"),
+        Any("proot"),
     ],
     // Sandboxes.
     &[Any("runsc")],

@@ -51,6 +51,7 @@ environments! {
     minijail "minijail"
     firejail "firejail"
     apptainer "apptainer"
+    proot "proot"
     nspawn "nspawn"
     nspawn_full "nspawn:init=full"
     runc "runc"
