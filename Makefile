@@ -19,7 +19,8 @@ dist:
 	packaging/dist $(ARCHITECTURES)
 
 # The package in clean systems, as root: trixie bookworm sid (roots by mmdebstrap), container (podman),
-# machine machine-sid arm64 arm64-quick arm64-conformance (emulated).
+# machine machine-sid arm64 arm64-quick arm64-conformance (emulated); and without the package
+# sandboxes-sid, the platforms that only Debian unstable has.
 SYSTEMS = trixie
 test-dist:
 	packaging/test $(SYSTEMS)
