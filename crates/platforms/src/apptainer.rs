@@ -7,11 +7,11 @@
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_line;
-use crate::namespaces;
 use crate::privileges::{self, WITHOUT_DEVICES};
-use crate::spawn::{Runtime, Start};
-use crate::{About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, Result, setting};
-use rustix::thread::UnshareFlags;
+use crate::spawn::Runtime;
+use crate::{
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, Result, namespaces, network,
+};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -45,14 +45,7 @@ pub struct Apptainer;
 const ABOUT: About = About {
     name: "apptainer",
     summary: "a container by Apptainer, contained in all: mount, pid, uts and ipc namespaces, no daemon",
-    keys: &[
-        common_keys::net(&["host", "none", "bridge", "nat"]),
-        common_keys::STORAGE,
-        common_keys::CPUS,
-        common_keys::MEMORY,
-        common_keys::ROOTFS,
-        common_keys::BINARY,
-    ],
+    keys: &common_keys::of_program(network::WORDS_FROM_HOST),
 };
 
 impl Platform for Apptainer {
@@ -81,7 +74,7 @@ impl Platform for Apptainer {
         let program = self.program(&request.environment)?;
         let command = |_: Option<&Cgroup>, storage: &Storage| command_line(&program, &request.root, storage);
         // It would make a directory in the user's home.
-        let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
+        let directory = Runtime::place(self, host, request);
         let variables = ["APPTAINER_CONFIGDIR=", "APPTAINER_CACHEDIR="].map(|name| {
             let mut variable = OsString::from(name);
             variable.push(&directory);
@@ -93,18 +86,11 @@ impl Platform for Apptainer {
             directory: Some(directory),
             ..Runtime::new(&command)
         };
-        let net = setting(self, &request.environment, "net");
-        let mut namespaces = UnshareFlags::NEWNS;
-        // An ordinary user may mount only in a user namespace.
-        namespaces.set(UnshareFlags::NEWUSER, !weigh_host::facts::is_root());
-        namespaces.set(UnshareFlags::NEWNET, net == "none");
-        let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
-        Ok(Box::new(start.launch_in(host, request, net)?))
+        runtime.launch(self, host, request, namespaces::around(self, &request.environment))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let net = setting(self, &request.environment, "net");
-        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
+        Runtime::host_changes(self, request)
     }
 }
 

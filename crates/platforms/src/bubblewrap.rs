@@ -11,7 +11,7 @@ use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;
 use crate::namespaces::{self, USER};
 use crate::privileges::{self, WITHOUT_DEVICES};
-use crate::spawn::{Runtime, Start, shown_groups};
+use crate::spawn::{Runtime, shown_groups};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
     setting,
@@ -84,14 +84,11 @@ impl Platform for Bubblewrap {
         }
         // This version of bwrap cannot mount overlays, but can bind one that only it sees.
         let namespaces = if overlay { UnshareFlags::NEWNS } else { UnshareFlags::empty() };
-        let runtime = Runtime::new(&command);
-        let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
-        Ok(Box::new(start.launch_in(host, request, setting(self, &request.environment, "net"))?))
+        Runtime::new(&command).launch(self, host, request, namespaces)
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let net = setting(self, &request.environment, "net");
-        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
+        Runtime::host_changes(self, request)
     }
 }
 

@@ -7,12 +7,11 @@
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;
-use crate::spawn::{OwnMount, Runtime, Start};
+use crate::spawn::{OwnMount, Runtime};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
-    namespaces, setting,
+    namespaces, network,
 };
-use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,14 +37,7 @@ pub struct Charliecloud;
 const ABOUT: About = About {
     name: "charliecloud",
     summary: "a container by Charliecloud's ch-run: a root of its own by user and mount namespaces, no more",
-    keys: &[
-        common_keys::net(&["host", "none", "bridge", "nat"]),
-        common_keys::STORAGE,
-        common_keys::CPUS,
-        common_keys::MEMORY,
-        common_keys::ROOTFS,
-        common_keys::BINARY,
-    ],
+    keys: &common_keys::of_program(network::WORDS_FROM_HOST),
 };
 
 impl Platform for Charliecloud {
@@ -73,7 +65,7 @@ impl Platform for Charliecloud {
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
         let program = self.program(&request.environment)?;
-        let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
+        let directory = Runtime::place(self, host, request);
         let (line, mounts) = command_line(&program, request, &directory)?;
         let command = |_: Option<&Cgroup>, _: &Storage| -> Vec<OsString> { line.clone() };
         let variables = [OsString::from("USER=root")];
@@ -84,18 +76,11 @@ impl Platform for Charliecloud {
             directory: Some(directory),
             ..Runtime::new(&command)
         };
-        let net = setting(self, &request.environment, "net");
-        let mut namespaces = UnshareFlags::NEWNS;
-        // An ordinary user may mount only in a user namespace.
-        namespaces.set(UnshareFlags::NEWUSER, !weigh_host::facts::is_root());
-        namespaces.set(UnshareFlags::NEWNET, net == "none");
-        let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
-        Ok(Box::new(start.launch_in(host, request, net)?))
+        runtime.launch(self, host, request, namespaces::around(self, &request.environment))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let net = setting(self, &request.environment, "net");
-        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
+        Runtime::host_changes(self, request)
     }
 }
 

@@ -53,6 +53,12 @@ pub const fn net(words: &'static [&'static str]) -> KeySpec {
     )
 }
 
+/// The keys of a platform whose program makes a sandbox or a container without an engine; `words` are
+/// the modes of `net`.
+pub(crate) const fn of_program(words: &'static [&'static str]) -> [KeySpec; 6] {
+    [net(words), STORAGE, CPUS, MEMORY, ROOTFS, BINARY]
+}
+
 /// Finds the program of a platform: the file that `binary` names, or the installed one.
 ///
 /// # Errors

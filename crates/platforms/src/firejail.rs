@@ -10,7 +10,7 @@
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_line;
 use crate::privileges::{self, WITHOUT_DEVICES};
-use crate::spawn::{OwnMount, Runtime, Start};
+use crate::spawn::{OwnMount, Runtime};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
     setting,
@@ -36,14 +36,7 @@ pub struct Firejail;
 const ABOUT: About = About {
     name: "firejail",
     summary: "a sandbox by Firejail without a profile: namespaces and a chroot, no new privileges, no daemon",
-    keys: &[
-        common_keys::net(network::WORDS),
-        common_keys::STORAGE,
-        common_keys::CPUS,
-        common_keys::MEMORY,
-        common_keys::ROOTFS,
-        common_keys::BINARY,
-    ],
+    keys: &common_keys::of_program(network::WORDS),
 };
 
 impl Platform for Firejail {
@@ -72,13 +65,13 @@ impl Platform for Firejail {
         let program = self.program(host, &request.environment)?;
         Storage::make_target(&request.root)
             .map_err(PlatformError::io("make the /var/tmp that Firejail wants in a root"))?;
-        let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
+        let directory = Runtime::place(self, host, request);
         let mounts = [
             OwnMount::Bind(make_configuration(&directory)?, CONFIGURATION.into()),
             OwnMount::state_of(Path::new(STATE)),
         ];
-        let net = setting(self, &request.environment, "net");
-        let line = command_line(&program, &request.root.skeleton, net == "none");
+        let own_network = setting(self, &request.environment, "net") == "none";
+        let line = command_line(&program, &request.root.skeleton, own_network);
         let command = |_: Option<&Cgroup>, _: &Storage| -> Vec<OsString> { line.clone() };
         let runtime = Runtime {
             mounts: &mounts,
@@ -86,20 +79,17 @@ impl Platform for Firejail {
             directory: Some(directory),
             ..Runtime::new(&command)
         };
-        let start =
-            Start { runtime: Some(&runtime), ..Start::new(self.name(), request, UnshareFlags::NEWNS) };
-        Ok(Box::new(start.launch_in(host, request, net)?))
+        runtime.launch(self, host, request, UnshareFlags::NEWNS)
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let net = setting(self, &request.environment, "net");
-        Start::new(self.name(), request, UnshareFlags::NEWNS).host_changes_in(net)
+        Runtime::host_changes(self, request)
     }
 }
 
 impl Firejail {
     fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf> {
-        host.require_root("sandboxes by Firejail with a root of their own require root")?;
+        host.require_root("Firejail sandboxes with a root of their own require root")?;
         common_keys::program(self, environment, PROGRAM, REMEDY)
     }
 }

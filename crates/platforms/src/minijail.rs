@@ -8,7 +8,7 @@
 
 use crate::common_keys::{self, Storage};
 use crate::privileges::WITHOUT_DEVICES;
-use crate::spawn::{Runtime, Start, shown_groups};
+use crate::spawn::{Runtime, shown_groups};
 use crate::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, network,
     setting,
@@ -41,14 +41,7 @@ pub struct Minijail;
 const ABOUT: About = About {
     name: "minijail",
     summary: "a sandbox by minijail0, as of ChromeOS and Android: all namespaces but that of users, no daemon",
-    keys: &[
-        common_keys::net(network::WORDS),
-        common_keys::STORAGE,
-        common_keys::CPUS,
-        common_keys::MEMORY,
-        common_keys::ROOTFS,
-        common_keys::BINARY,
-    ],
+    keys: &common_keys::of_program(network::WORDS),
 };
 
 impl Platform for Minijail {
@@ -63,44 +56,42 @@ impl Platform for Minijail {
 
     fn availability(&self, host: &Host) -> Availability {
         crate::oci::availability(self, host, |request| {
-            let program = self.program(&request.environment)?;
+            let program = self.program(host, &request.environment)?;
             self.launch(host, request)?.stop()?;
             Ok(format!("{}, which does not tell its version", program.display()))
         })
     }
 
-    fn prepare(&self, _: &Host, request: &GuestRequest) -> Result<()> {
-        self.program(&request.environment).map(|_| ())
+    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<()> {
+        self.program(host, &request.environment).map(|_| ())
     }
 
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>> {
-        let program = self.program(&request.environment)?;
-        let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
+        let program = self.program(host, &request.environment)?;
+        let directory = Runtime::place(self, host, request);
         if has_comma(&directory) {
             let reason = format!("minijail0 takes no path with a comma, as in {}", directory.display());
             let remedy = "name another directory for the state of weigh, without a comma";
             return Err(PlatformError::unavailable(reason, remedy));
         }
         let devices = make_devices(&directory).map_err(PlatformError::at("make", &directory))?;
-        let net = setting(self, &request.environment, "net");
+        let own_network = setting(self, &request.environment, "net") == "none";
         let command = |cgroup: Option<&Cgroup>, _: &Storage| {
             let groups = cgroup.map(shown_groups).unwrap_or_default();
-            command_line(&program, &request.root.skeleton, &devices, &groups, net == "none")
+            command_line(&program, &request.root.skeleton, &devices, &groups, own_network)
         };
         let runtime = Runtime { assembled: true, directory: Some(directory), ..Runtime::new(&command) };
-        let start =
-            Start { runtime: Some(&runtime), ..Start::new(self.name(), request, UnshareFlags::NEWNS) };
-        Ok(Box::new(start.launch_in(host, request, net)?))
+        runtime.launch(self, host, request, UnshareFlags::NEWNS)
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let net = setting(self, &request.environment, "net");
-        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
+        Runtime::host_changes(self, request)
     }
 }
 
 impl Minijail {
-    fn program(&self, environment: &EnvironmentSpec) -> Result<PathBuf> {
+    fn program(&self, host: &Host, environment: &EnvironmentSpec) -> Result<PathBuf> {
+        host.require_root("minijail sandboxes require root")?;
         common_keys::program(self, environment, PROGRAM, REMEDY)
     }
 }

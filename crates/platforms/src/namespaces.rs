@@ -31,6 +31,16 @@ pub(crate) fn capabilities() -> Capabilities {
     }
 }
 
+/// Returns the namespaces around a program that makes none for the network, nor for the mounts of an
+/// ordinary user.
+pub(crate) fn around(platform: &dyn Platform, environment: &EnvironmentSpec) -> UnshareFlags {
+    let mut flags = UnshareFlags::NEWNS;
+    // An ordinary user may mount only in a user namespace.
+    flags.set(UnshareFlags::NEWUSER, !weigh_host::facts::is_root());
+    flags.set(UnshareFlags::NEWNET, setting(platform, environment, "net") == "none");
+    flags
+}
+
 /// Raw namespaces.
 pub struct Namespaces;
 

@@ -10,6 +10,8 @@ use weigh_network::{ExternalAddress, GuestNetwork, Hop, Mode, NetworkError};
 
 /// The values of `net`, for [`crate::common_keys::net`].
 pub(crate) const WORDS: &[&str] = &["none", "host", "bridge", "nat"];
+/// The same for platforms whose program makes no network unless it is told to.
+pub(crate) const WORDS_FROM_HOST: &[&str] = &["host", "none", "bridge", "nat"];
 
 /// Makes the network for a value of `net`. With `bridge` and `nat` it has a namespace in which the
 /// guest is started; with `host` it only tells how the guest is reached. There is none for `none`:

@@ -11,12 +11,11 @@
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;
-use crate::namespaces;
-use crate::spawn::{Runtime, Start};
+use crate::spawn::Runtime;
 use crate::{
-    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result, setting,
+    About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Result,
+    namespaces, network,
 };
-use rustix::thread::UnshareFlags;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,14 +35,7 @@ pub struct Proot;
 const ABOUT: About = About {
     name: "proot",
     summary: "a root by PRoot, which traces every process and rewrites paths; isolates nothing else",
-    keys: &[
-        common_keys::net(&["host", "none", "bridge", "nat"]),
-        common_keys::STORAGE,
-        common_keys::CPUS,
-        common_keys::MEMORY,
-        common_keys::ROOTFS,
-        common_keys::BINARY,
-    ],
+    keys: &common_keys::of_program(network::WORDS_FROM_HOST),
 };
 
 impl Platform for Proot {
@@ -72,7 +64,7 @@ impl Platform for Proot {
         let program = self.program(&request.environment)?;
         let build = Build::of(&program)?;
         // For a file that it would leave in the host's /tmp when it is killed.
-        let directory = host.work.join(format!("{}-{}-made", self.name(), request.instance));
+        let directory = Runtime::place(self, host, request);
         fs::create_dir_all(&directory).map_err(PlatformError::at("make the directory", &directory))?;
         let mut own = OsString::from("PROOT_TMP_DIR=");
         own.push(&directory);
@@ -90,18 +82,11 @@ impl Platform for Proot {
             directory: Some(directory),
             ..Runtime::new(&command)
         };
-        let net = setting(self, &request.environment, "net");
-        let mut namespaces = UnshareFlags::NEWNS;
-        // An ordinary user may mount only in a user namespace.
-        namespaces.set(UnshareFlags::NEWUSER, !weigh_host::facts::is_root());
-        namespaces.set(UnshareFlags::NEWNET, net == "none");
-        let start = Start { runtime: Some(&runtime), ..Start::new(self.name(), request, namespaces) };
-        Ok(Box::new(start.launch_in(host, request, net)?))
+        runtime.launch(self, host, request, namespaces::around(self, &request.environment))
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
-        let net = setting(self, &request.environment, "net");
-        Start::new(self.name(), request, UnshareFlags::empty()).host_changes_in(net)
+        Runtime::host_changes(self, request)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::is_readable;
 use crate::platform::remove_directory;
 use crate::session::Interpreter;
-use crate::{Guest, GuestRequest, Host, PlatformError, Result, Session, network};
+use crate::{Guest, GuestRequest, Host, Platform, PlatformError, Result, Session, network, setting};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use rustix::thread::UnshareFlags;
 use std::ffi::{OsStr, OsString};
@@ -86,6 +86,30 @@ impl<'a> Runtime<'a> {
             entry: &[],
             directory: None,
         }
+    }
+
+    /// Returns the place for [`Runtime::directory`] of a guest; nothing is made.
+    pub(crate) fn place(platform: &dyn Platform, host: &Host, request: &GuestRequest) -> PathBuf {
+        host.work.join(format!("{}-{}-made", platform.name(), request.instance))
+    }
+
+    /// Starts the program in new namespaces, and in the network of the key `net`.
+    pub(crate) fn launch(
+        &self,
+        platform: &dyn Platform,
+        host: &Host,
+        request: &GuestRequest,
+        namespaces: UnshareFlags,
+    ) -> Result<Box<dyn Guest>> {
+        let net = setting(platform, &request.environment, "net");
+        let start = Start { runtime: Some(self), ..Start::new(platform.name(), request, namespaces) };
+        Ok(Box::new(start.launch_in(host, request, net)?))
+    }
+
+    /// Returns what starting a guest by a program changes on the host, in sentences.
+    pub(crate) fn host_changes(platform: &dyn Platform, request: &GuestRequest) -> Vec<String> {
+        let net = setting(platform, &request.environment, "net");
+        Start::new(platform.name(), request, UnshareFlags::empty()).host_changes_in(net)
     }
 }
 
@@ -362,7 +386,7 @@ impl LocalProcess {
     /// Stops or continues every process by signals; for guests without a control group.
     fn signal_all(&self, signal: Signal) -> Result<()> {
         let stop = signal == Signal::STOP;
-        let end = Instant::now() + SIGNAL_DEADLINE;
+        let end = Instant::now() + deadlines::scaled(SIGNAL_DEADLINE);
         let mut signalled = Vec::new();
         loop {
             // Repeated, because a process may have forked between being listed and being stopped.
