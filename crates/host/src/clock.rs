@@ -49,8 +49,8 @@ pub fn utc_now() -> String {
     wall_clock().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Whole days since a moment that is written as [`utc_now`] writes it: 0 if it is not over yet,
-/// `None` if the text is no such moment. For display only.
+/// Whole days since a moment in the form of [`utc_now`]: 0 if it lies in the future, `None` if the
+/// text is no such moment. For display only.
 pub fn days_since(utc: &str) -> Option<u64> {
     let then: jiff::Timestamp = utc.parse().ok()?;
     let seconds = wall_clock().as_second() - then.as_second();

@@ -116,11 +116,12 @@ impl Runner<'_> {
         let mut launched = self.pool.launch(environment, &mut self.statistics);
         if launched.is_err() && self.retire_others(environment)? {
             launched = self.pool.launch(environment, &mut self.statistics);
-            self.pool.crowded |= launched.is_ok();
             if launched.is_ok() {
+                self.pool.crowded = true;
                 self.journal.warn(format!(
-                    "a guest of {} finds no room beside the others that reserve what they may use, so that each \
-                     is started for its trials alone, which takes longer; ask for less with `--cpus` and `--memory`",
+                    "a guest of {} finds no room beside the others, which reserve what they may use; from now on \
+                     each is started for its trials alone, which takes longer; with less `--cpus` and `--memory` \
+                     all may fit",
                     self.plan.environments[environment].name
                 ))?;
             }

@@ -386,8 +386,8 @@ impl RawLogSource {
 /// The most files that a name with a range stands for.
 const MOST_FILES: u32 = 10_000;
 
-/// The names that a name stands for: `client{001..100}.txt` for a hundred, any other for itself. None
-/// for a range that is none.
+/// The names that a name stands for: `client{001..100}.txt` for a hundred, any other for itself. `None`
+/// if the range is not valid.
 pub(crate) fn numbered(name: &str) -> Option<Vec<String>> {
     let Some((before, rest)) = name.split_once('{') else { return Some(vec![name.into()]) };
     let (range, after) = rest.split_once('}')?;

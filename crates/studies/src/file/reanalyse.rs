@@ -86,7 +86,7 @@ fn file(name: &Text) -> Result<String, Fault> {
     match numbered(&text) {
         Some(_) => Ok(text),
         None => {
-            let message = format!("`{text}` has a range that is none");
+            let message = format!("`{text}` has no valid range between its braces");
             Err(Fault::new(name.span(), message, "write it as in `client{001..100}.txt`"))
         }
     }

@@ -398,9 +398,9 @@ fn ranges_of_files_and_points_are_checked() {
     assert_eq!(numbered("a{09..11}.txt").unwrap(), ["a09.txt", "a10.txt", "a11.txt"]);
     assert_eq!(numbered("a.txt").unwrap(), ["a.txt"]);
     for (from, to, expected) in [
-        ("\"native.log\"", "\"native{3..2}.log\"", "a range that is none"),
-        ("\"native.log\"", "\"native{3..}.log\"", "a range that is none"),
-        ("\"native.log\"", "\"native{0..4000000000}.log\"", "a range that is none"),
+        ("\"native.log\"", "\"native{3..2}.log\"", "no valid range between its braces"),
+        ("\"native.log\"", "\"native{3..}.log\"", "no valid range between its braces"),
+        ("\"native.log\"", "\"native{0..4000000000}.log\"", "no valid range between its braces"),
         ("folders = ", "at = { clients = 1 }\nfolders = ", "is not swept"),
     ] {
         let error = crate::read_study(Path::new("mine.toml"), &STUDY.replacen(from, to, 1)).unwrap_err();

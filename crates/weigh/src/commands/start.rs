@@ -38,8 +38,8 @@ pub fn request(args: StartArgs) -> PlanRequest {
     })
 }
 
-/// Adds the metrics of starts that only some platforms have to the plan, and tells where programs do
-/// not come by the platform's own client.
+/// Adds the metrics of starts that only some platforms have to the plan, and tells where an agent runs
+/// programs in place of the platform's own client.
 ///
 /// # Errors
 /// An environment is of no platform.
@@ -154,7 +154,7 @@ fn pace(text: &str) -> Result<Duration, Failure> {
     let rate = rate.trim().parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
     let apart = rate.and_then(|rate| Duration::try_from_secs_f64(rate.recip()).ok());
     apart.ok_or_else(|| {
-        Failure::input(format!("`{text}` is no number of starts per second"))
+        Failure::input(format!("`{text}` is not a rate of starts per second"))
             .at("--apart", text, 0..text.len())
             .hint("give a rate above 0, as in 20/s, or the time between starts, as in 50ms")
     })

@@ -10,7 +10,7 @@ use weigh_model::HostFacts;
 const FILE: &str = "selftest.json";
 const LONGEST_BYTES: u64 = 64 << 10;
 
-/// For so many days a result holds on a host that is the same.
+/// Days for which a result holds while the host stays the same.
 const VALID_DAYS: u64 = 90;
 
 /// How a selftest ended, and on which host.
