@@ -1,5 +1,5 @@
-//! `weigh run --energy` through the command. The counters of a processor are files of the test, which
-//! a mount namespace puts in the place of the host's.
+//! `weigh run --energy` through the command. The counters of a processor are files of the test,
+//! which a mount namespace puts in the place of the host's.
 
 use crate::support::{Said, Stage, cell_of, is_root, shown, unbroken};
 use std::fs::{self, File};

@@ -183,7 +183,8 @@ mod fakes {
         assert!(said.stdout.contains("limits: -2.5 %, start_to_init 60 %"), "{}", said.stdout);
     }
 
-    /// Thirty blocks would take twelve seconds. What is not decided when the time is over is undecided.
+    /// Thirty blocks would take twelve seconds. What is not decided when the time is over is
+    /// undecided.
     #[test]
     fn a_budget_ends_the_gate() {
         let stage = Stage::with_fakes();
@@ -336,8 +337,8 @@ mod fakes {
         assert!(!stage.here().join("injected").exists(), "an input is no code");
     }
 
-    /// A `weigh` that measures nothing: fifteen blocks of two trials, and the answer and the code of its
-    /// environment.
+    /// A `weigh` that measures nothing: fifteen blocks of two trials, and the answer and the code
+    /// of its environment.
     const ANSWERING: &str = r#"
     case $1 in
     gate)

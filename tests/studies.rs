@@ -2,10 +2,10 @@
 //! experiment runs, every platform in it has all its values or says why not, every claim has a
 //! grade, and every table and figure is in every format.
 //!
-//! It takes an hour on two CPUs. The studies stay in `target/tmp/studies`, each
-//! with its page, and `claims.md` beside them says what has become of all claims. A study that fails
-//! takes no other with it. `WEIGH_STUDIES=continue` goes on after an interruption: it measures what is
-//! left of all studies. `WEIGH_STUDIES_BLOCKS` is the number of blocks of each experiment.
+//! It takes an hour on two CPUs. The studies stay in `target/tmp/studies`, each with its page, and
+//! `claims.md` beside them says what has become of all claims. A study that fails takes no other
+//! with it. `WEIGH_STUDIES=continue` goes on after an interruption: it measures what is left of all
+//! studies. `WEIGH_STUDIES_BLOCKS` is the number of blocks of each experiment.
 
 use crate::support::{Said, Stage, diagnosis, faults_of_claims, is_ready, words};
 use serde_json::Value;
@@ -32,8 +32,8 @@ const STUDIES: [&str; 10] = [
 /// is how quiet the machine is.
 const BLOCKS: &str = "2";
 
-/// The packages of Debian that have the programs of the studies. Without one its experiments have no
-/// values, which would be known only at the end.
+/// The packages of Debian that have the programs of the studies. Without one its experiments have
+/// no values, which would be known only at the end.
 const PACKAGES: [&str; 18] = [
     "bonnie++",
     "curl",

@@ -117,7 +117,8 @@ fn a_node_takes_ten_commands() {
     stage.run(&line).ends_with(0);
     let calls = fs::read_to_string(cluster.path("calls")).unwrap();
     let count = |verb: &str| calls.lines().filter(|call| *call == verb).count();
-    // The node and a watch; rights, a namespace and a pod; program, run, archive and end; all of it.
+    // The node and a watch; rights, a namespace and a pod; program, run, archive and end; all of
+    // it.
     let counts = ["get", "create", "exec", "delete"].map(count);
     assert_eq!((counts, calls.lines().count()), ([2, 3, 4, 1], 10), "{calls}");
 }

@@ -1,5 +1,5 @@
-//! Tools for workloads of other programs: checks of memory and disk space, input files, a terminal, and
-//! a clock for programs that report no time.
+//! Tools for workloads of other programs: checks of memory and disk space, input files, a terminal,
+//! and a clock for programs that report no time.
 //!
 //! Tools measure nothing themselves, so they are not kernels, and no workload is named after one.
 //! They take options as kernels do and print one JSON line.

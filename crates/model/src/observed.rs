@@ -187,8 +187,8 @@ pub struct Charge {
     /// Counters that can explain why an environment is slower, as far as the host has them:
     /// `vm_exits`, `vm_halts`, `vm_port_exits`, `page_faults`, `tlb_misses`, `context_switches`,
     /// `cpu_migrations`, `cpu_stall_ns`, `memory_stall_ns`, `io_stall_ns`, `block_read_bytes`,
-    /// `block_written_bytes`, `guest_disk_read_bytes`, `guest_disk_written_bytes`, `network_packets`;
-    /// and those of the whole host, whose names begin with `host_`.
+    /// `block_written_bytes`, `guest_disk_read_bytes`, `guest_disk_written_bytes`,
+    /// `network_packets`; and those of the whole host, whose names begin with `host_`.
     pub counters: BTreeMap<String, u64>,
 }
 

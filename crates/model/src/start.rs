@@ -34,8 +34,8 @@ pub mod stamps {
     pub const SLOWEST_RESTORE: &str = "slowest_restore_to_init";
     /// Saving the state of a guest, seconds.
     pub const SAVE: &str = "save";
-    /// In a running guest: from the start of the platform's own client, or the request to the agent of
-    /// a machine, to the first output of the program that it runs there, seconds.
+    /// In a running guest: from the start of the platform's own client, or the request to the agent
+    /// of a machine, to the first output of the program that it runs there, seconds.
     pub const EXEC_OUTPUT: &str = "exec_to_output";
     /// From the same start to the end of the program and the client, seconds.
     pub const EXEC_END: &str = "exec_to_end";
@@ -47,11 +47,12 @@ pub mod stamps {
     pub const EXEC_FIRST: &str = "first_exec_to_output";
     /// The slowest [`EXEC_OUTPUT`] of the others in the guest.
     pub const EXEC_SLOWEST: &str = "slowest_exec_to_output";
-    /// In a running guest: from the start of the platform's own client, or the request to the agent of
-    /// a machine, to the first output of a shell that is started there on a terminal, seconds.
+    /// In a running guest: from the start of the platform's own client, or the request to the agent
+    /// of a machine, to the first output of a shell that is started there on a terminal, seconds.
     pub const EXEC_PROMPT: &str = "exec_to_prompt";
     /// From the start of the platform's first program to the first output of a shell on a terminal,
-    /// where it is the first program that the client runs in the guest, seconds: a sum, as [`EXEC`] is.
+    /// where it is the first program that the client runs in the guest, seconds: a sum, as [`EXEC`]
+    /// is.
     pub const PROMPT: &str = "start_to_prompt";
     /// In a running guest: from the start of the platform's own client to the end of a program that
     /// writes the client's input to a file, seconds.
@@ -168,20 +169,20 @@ pub enum Started {
         #[serde(default = "one")]
         guests: u32,
     },
-    /// Programs in a running guest, one after the other, by the platform's own client or the agent of
-    /// a machine, and a first one.
+    /// Programs in a running guest, one after the other, by the platform's own client or the agent
+    /// of a machine, and a first one.
     Exec {
         /// How many after the first.
         programs: u32,
     },
-    /// Shells on terminals in a running guest, one after the other, each up to its prompt, started as
-    /// the programs of `Exec` are, and a first one.
+    /// Shells on terminals in a running guest, one after the other, each up to its prompt, started
+    /// as the programs of `Exec` are, and a first one.
     Prompt {
         /// How many after the first.
         shells: u32,
     },
-    /// Copies of a file into a running guest and back out, by the platform's own client or the agent
-    /// of a machine, and a first one.
+    /// Copies of a file into a running guest and back out, by the platform's own client or the
+    /// agent of a machine, and a first one.
     Copy {
         /// Bytes of the file, from 1 to [`LARGEST_COPY`].
         bytes: u64,

@@ -53,8 +53,8 @@ pub(crate) struct Counters {
 /// The source of the block I/O counters.
 #[derive(Debug)]
 enum Block {
-    /// Control groups of either version; the directory of the host's devices by number; and which of
-    /// those that were seen are layers.
+    /// Control groups of either version; the directory of the host's devices by number; and which
+    /// of those that were seen are layers.
     Groups { files: Vec<PolledFile>, numbers: PathBuf, layers: BTreeMap<String, bool> },
     /// The processes in groups and those without a group. A process that waited for another one
     /// includes its count, as with CPU time.
@@ -291,8 +291,8 @@ fn group_bytes(text: &str, mut is_layer: impl FnMut(&str) -> bool) -> (u64, u64)
     sum
 }
 
-/// Whether a device, a directory of `/sys/dev/block`, is made of others, as those of device mapper and
-/// RAID are, or of a file or of compressed memory.
+/// Whether a device, a directory of `/sys/dev/block`, is made of others, as those of device mapper
+/// and RAID are, or of a file or of compressed memory.
 fn is_layer(device: &Path) -> bool {
     let others = fs::read_dir(device.join("slaves")).into_iter().flatten().next();
     others.is_some() || ["loop/backing_file", "mm_stat"].iter().any(|file| device.join(file).exists())
@@ -368,7 +368,8 @@ mod tests {
         assert_eq!(group_bytes(v2, |number| number == "8:0"), (1, 2));
     }
 
-    /// A file behind a loop device is on an encrypted disk: the group's bytes pass through all three.
+    /// A file behind a loop device is on an encrypted disk: the group's bytes pass through all
+    /// three.
     #[test]
     fn bytes_of_a_group_are_counted_below_all_layers() {
         let root = tempfile::tempdir().unwrap();

@@ -53,8 +53,8 @@ pub const fn net(words: &'static [&'static str]) -> KeySpec {
     )
 }
 
-/// The keys of a platform whose program makes a sandbox or a container without an engine; `words` are
-/// the modes of `net`.
+/// The keys of a platform whose program makes a sandbox or a container without an engine; `words`
+/// are the modes of `net`.
 pub(crate) const fn of_program(words: &'static [&'static str]) -> [KeySpec; 6] {
     [net(words), STORAGE, CPUS, MEMORY, ROOTFS, BINARY]
 }
@@ -346,8 +346,8 @@ impl Storage {
         if *self == Self::Tmpfs { Ok(()) } else { Self::make_target(root) }
     }
 
-    /// Makes sure that a root has something at [`Storage::TARGET`]: a scratch mount of the root, or a
-    /// directory of the skeleton.
+    /// Makes sure that a root has something at [`Storage::TARGET`]: a scratch mount of the root, or
+    /// a directory of the skeleton.
     ///
     /// # Errors
     /// The image has a `/var` without a `tmp`, and none can be made below a read-only bind; or a

@@ -1,5 +1,5 @@
-//! Programs that are run in a running guest: by the platform's own client (`docker exec`, `runc exec`,
-//! `nsenter`), or by an agent in a machine.
+//! Programs that are run in a running guest: by the platform's own client (`docker exec`,
+//! `runc exec`, `nsenter`), or by an agent in a machine.
 
 use crate::guest::with_tail;
 use crate::helpers::is_readable;
@@ -25,8 +25,8 @@ pub struct ExecRequest<'a> {
     pub input: Option<&'a [u8]>,
     /// The most bytes of standard output that it may print.
     pub most_output: usize,
-    /// The control group in which the client is started, where it is a program; weighbridge's own when
-    /// absent.
+    /// The control group in which the client is started, where it is a program; weighbridge's own
+    /// when absent.
     pub group: Option<&'a Cgroup>,
     /// Time limit from the client's start to the program's end.
     pub deadline: Duration,
@@ -41,16 +41,16 @@ pub struct ExecResult {
     pub output_ns: u64,
     /// Program and client had ended.
     pub ended_ns: u64,
-    /// CPU time of this thread as the client, nanoseconds; 0 where the client is a program, which is
-    /// in the request's group. An agent's own is the guest's.
+    /// CPU time of this thread as the client, nanoseconds; 0 where the client is a program, which
+    /// is in the request's group. An agent's own is the guest's.
     pub client_cpu_ns: u64,
     /// Its standard output.
     pub output: Vec<u8>,
 }
 
-/// Runs a program through the guest's probe, which is what the agent of a machine does: a process of
-/// the guest starts the program, and input and output travel over the machine's channel. The host has
-/// no other way in. The client is this thread.
+/// Runs a program through the guest's probe, which is what the agent of a machine does: a process
+/// of the guest starts the program, and input and output travel over the machine's channel. The
+/// host has no other way in. The client is this thread.
 ///
 /// # Errors
 /// [`PlatformError::Exec`]: the program cannot be run, printed nothing or too much, failed, or took

@@ -2,10 +2,10 @@
 //! capabilities and devices, without a daemon.
 //!
 //! weighbridge puts the root together and Firejail enters it, by an option that Debian's
-//! configuration switches off. So Firejail sees a copy of its configuration, and a directory for its
-//! state, that nobody else sees. It waits for the probe, and its child is process 1 inside. In a PID
-//! namespace, as in a container, it takes itself for confined already, and looks for the probe
-//! outside of the root: no guest starts there.
+//! configuration switches off. So Firejail sees a copy of its configuration, and a directory for
+//! its state, that nobody else sees. It waits for the probe, and its child is process 1 inside. In
+//! a PID namespace, as in a container, it takes itself for confined already, and looks for the
+//! probe outside of the root: no guest starts there.
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_line;

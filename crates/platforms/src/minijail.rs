@@ -2,9 +2,9 @@
 //! namespaces, lowers the rights and becomes the guest's first process.
 //!
 //! `minijail0` makes no read-only bind of a whole tree, so weighbridge puts the root together, and
-//! `minijail0` enters it and mounts the rest. It waits outside of the namespaces for the probe, which
-//! is process 1 inside. Its option `-d` for devices is not used: it makes a directory in the host's
-//! `/tmp`, which a crash would leave, and hides a root that lies below `/dev/shm`.
+//! `minijail0` enters it and mounts the rest. It waits outside of the namespaces for the probe,
+//! which is process 1 inside. Its option `-d` for devices is not used: it makes a directory in the
+//! host's `/tmp`, which a crash would leave, and hides a root that lies below `/dev/shm`.
 
 use crate::common_keys::{self, Storage};
 use crate::privileges::WITHOUT_DEVICES;
@@ -111,8 +111,8 @@ fn make_devices(directory: &Path) -> std::io::Result<PathBuf> {
     Ok(devices)
 }
 
-/// Returns the command line of `minijail0` for a root that is put together. `groups` are the guest's
-/// control groups, each with its place below `/sys/fs/cgroup`.
+/// Returns the command line of `minijail0` for a root that is put together. `groups` are the
+/// guest's control groups, each with its place below `/sys/fs/cgroup`.
 fn command_line(
     program: &Path,
     root: &Path,
@@ -130,8 +130,8 @@ fn command_line(
     line.extend(["-c".into(), OsString::from(format!("{:#x}", WITHOUT_DEVICES.bits())), "--ambient".into()]);
     line.extend(["-P".into(), OsString::from(root)]);
     let mount = |what: String| ["-k".into(), OsString::from(what)];
-    // Read-only, as minijail0 mounts one of its own: the host's root may change settings of the kernel
-    // in it without any capability.
+    // Read-only, as minijail0 mounts one of its own: the host's root may change settings of the
+    // kernel in it without any capability.
     line.extend(mount(format!("proc,/proc,proc,{HARMLESS_READ_ONLY}")));
     let bind = |source: &Path, target: &Path, writable: bool| {
         let mut pair = source.as_os_str().to_os_string();
@@ -147,8 +147,8 @@ fn command_line(
     }
     line.extend(mount(format!("tmpfs,/dev/shm,tmpfs,{HARMLESS},mode=1777")));
     line.extend(mount(format!("sysfs,/sys,sysfs,{HARMLESS_READ_ONLY}")));
-    // Shows the guest its own control groups, so that programs find their limits where they look for
-    // them. Those of version 1 whose place has a comma (cpu,cpuacct) cannot be named.
+    // Shows the guest its own control groups, so that programs find their limits where they look
+    // for them. Those of version 1 whose place has a comma (cpu,cpuacct) cannot be named.
     let place = Path::new("/sys/fs/cgroup");
     if groups.iter().any(|(_, name)| !name.as_os_str().is_empty()) {
         line.extend(mount(format!("tmpfs,/sys/fs/cgroup,tmpfs,{HARMLESS},mode=0755")));

@@ -31,8 +31,8 @@ pub(crate) fn capabilities() -> Capabilities {
     }
 }
 
-/// Returns the namespaces around a program that makes none for the network, nor for the mounts of an
-/// ordinary user.
+/// Returns the namespaces around a program that makes none for the network, nor for the mounts of
+/// an ordinary user.
 pub(crate) fn around(platform: &dyn Platform, environment: &EnvironmentSpec) -> UnshareFlags {
     let mut flags = UnshareFlags::NEWNS;
     // An ordinary user may mount only in a user namespace.

@@ -260,9 +260,9 @@ pub trait Guest: Send {
         Vec::new()
     }
 
-    /// Runs a program in this guest by the platform's own client, as its users do, beside the probe,
-    /// and waits for its end. A machine has no such client, and its probe runs the program, as an
-    /// agent does ([`Capabilities::agent`]).
+    /// Runs a program in this guest by the platform's own client, as its users do, beside the
+    /// probe, and waits for its end. A machine has no such client, and its probe runs the program,
+    /// as an agent does ([`Capabilities::agent`]).
     ///
     /// # Errors
     /// [`PlatformError::CannotExec`] if the platform has neither; [`PlatformError::Exec`] if the

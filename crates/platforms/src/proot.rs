@@ -1,13 +1,14 @@
-//! Roots by PRoot, for users who have neither privileges nor user namespaces: it traces every process
-//! of the guest (`ptrace(2)`) and rewrites the paths in its system calls. So a program pays for each
-//! call with a path, or for every call where PRoot has no filter in the kernel.
+//! Roots by PRoot, for users who have neither privileges nor user namespaces: it traces every
+//! process of the guest (`ptrace(2)`) and rewrites the paths in its system calls. So a program pays
+//! for each call with a path, or for every call where PRoot has no filter in the kernel.
 //!
-//! It isolates nothing: processes, devices and, unless the key `net` says otherwise, the network are
-//! the host's, and a call that it does not know, such as `openat2(2)`, is given the host's files. The
-//! kernel knows nothing of the guest's root, so another PRoot starts further programs in it.
+//! It isolates nothing: processes, devices and, unless the key `net` says otherwise, the network
+//! are the host's, and a call that it does not know, such as `openat2(2)`, is given the host's
+//! files. The kernel knows nothing of the guest's root, so another PRoot starts further programs in
+//! it.
 //!
-//! weighbridge puts the root together as for other platforms, so that it can be read-only and have a
-//! `/tmp` of its own.
+//! weighbridge puts the root together as for other platforms, so that it can be read-only and have
+//! a `/tmp` of its own.
 
 use crate::common_keys::{self, Storage};
 use crate::helpers::version_text;

@@ -173,8 +173,8 @@ pub(crate) fn duration(seconds: f64) -> Quantity {
     Scale::new(&Unit::normalise("s").0, [seconds], None).quantity(seconds)
 }
 
-/// A number of bytes (if the name ends in `_bytes`), a time (`_ns`) or a number of other things, with
-/// three significant digits: `480`, `12.3k`, `64.0 KiB`, `14.0 µs`.
+/// A number of bytes (if the name ends in `_bytes`), a time (`_ns`) or a number of other things,
+/// with three significant digits: `480`, `12.3k`, `64.0 KiB`, `14.0 µs`.
 pub fn count(name: &str, value: f64) -> String {
     if !value.is_finite() {
         return non_finite(value);

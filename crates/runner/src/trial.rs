@@ -380,7 +380,8 @@ impl<'a> WorkloadCommands<'a> {
         read(&unread, completed).map_err(|failure| self.naming_limit(failure))
     }
 
-    /// Names the guest's memory limit, if it has one, in the failure of a command that SIGKILL ended.
+    /// Names the guest's memory limit, if it has one, in the failure of a command that SIGKILL
+    /// ended.
     fn naming_limit(&self, failure: Failure) -> Failure {
         let ended = failure.completed.as_ref().map(|completed| completed.end.status);
         let limit_bytes = self.placeholders.get(staging::MEMORY).and_then(|bytes| bytes.parse::<u64>().ok());

@@ -122,7 +122,8 @@ fn compared(experiment: &Experiment, condition: &Condition) -> Vec<Compared> {
     }
 }
 
-/// A ratio according to the printed numbers; `None` if it is not finite, or a number is not printed.
+/// A ratio according to the printed numbers; `None` if it is not finite, or a number is not
+/// printed.
 fn printed_ratio(experiment: &Experiment, compared: &Compared) -> Option<f64> {
     let value = |term: &Term| {
         let at = printed_point(experiment, term)?;

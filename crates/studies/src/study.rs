@@ -356,11 +356,11 @@ pub struct RawLogSource {
     pub runs: Option<(u32, u32)>,
     /// Folders below the directory of the logs; a file is read from the first folder that has it.
     pub folders: Vec<String>,
-    /// Names of files within a folder, by the identifier of the arm. `{001..100}` in a name stands for
-    /// each of these numbers.
+    /// Names of files within a folder, by the identifier of the arm. `{001..100}` in a name stands
+    /// for each of these numbers.
     pub files: BTreeMap<String, Vec<String>>,
-    /// Each file of an arm is of a client, and all of them work at the same time: their n-th runs are
-    /// one run, from the first start to the last end.
+    /// Each file of an arm is of a client, and all of them work at the same time: their n-th runs
+    /// are one run, from the first start to the last end.
     pub clients: bool,
     /// The value of the swept parameter, if the logs do not say it.
     pub at: Option<String>,
@@ -386,8 +386,8 @@ impl RawLogSource {
 /// The most files that a name with a range stands for.
 const MOST_FILES: u32 = 10_000;
 
-/// The names that a name stands for: `client{001..100}.txt` for a hundred, any other for itself. `None`
-/// if the range is not valid.
+/// The names that a name stands for: `client{001..100}.txt` for a hundred, any other for itself.
+/// `None` if the range is not valid.
 pub(crate) fn numbered(name: &str) -> Option<Vec<String>> {
     let Some((before, rest)) = name.split_once('{') else { return Some(vec![name.into()]) };
     let (range, after) = rest.split_once('}')?;

@@ -144,8 +144,8 @@ pub fn command_lines(commands: &[&[String]]) -> Vec<String> {
     words.iter().map(name).collect()
 }
 
-/// The numbers of words to leave out at the beginning and at the end of these commands. Some word of
-/// each is left, and an option stays with its value.
+/// The numbers of words to leave out at the beginning and at the end of these commands. Some word
+/// of each is left, and an option stays with its value.
 fn shared(commands: &[Vec<String>]) -> (usize, usize) {
     let Some(first) = commands.first() else { return (0, 0) };
     let fewest = commands.iter().map(Vec::len).min().unwrap_or(0);

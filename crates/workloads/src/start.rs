@@ -10,8 +10,8 @@ use weigh_model::{
 const DEADLINE_S: f64 = 120.0;
 
 /// Makes the workload for a start. Its id describes it, as in `start`, `start{caches=cold}`,
-/// `start{guests=200}`, `start{apart=50ms,guests=20}`, `start-rate{concurrency=4}`, `start-restore`,
-/// `exec`, `prompt` and `copy{bytes=16MiB}`.
+/// `start{guests=200}`, `start{apart=50ms,guests=20}`, `start-rate{concurrency=4}`,
+/// `start-restore`, `exec`, `prompt` and `copy{bytes=16MiB}`.
 pub fn start_workload(start: StartPlan) -> WorkloadPlan {
     let mut params = BTreeMap::new();
     if start.caches == Caches::Cold {

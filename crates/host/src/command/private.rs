@@ -25,9 +25,9 @@ pub(super) struct PrivateMounts {
 }
 
 impl PrivateMounts {
-    /// Covers a mount with an empty directory of the program's own. What the program writes there is
-    /// gone with it; without the mount, it would be written into the directory of the host below. A
-    /// path with a zero byte cannot exist and is ignored, here and below.
+    /// Covers a mount with an empty directory of the program's own. What the program writes there
+    /// is gone with it; without the mount, it would be written into the directory of the host
+    /// below. A path with a zero byte cannot exist and is ignored, here and below.
     pub(super) fn hide(&mut self, mount: &Path) {
         self.hidden.extend(CString::new(mount.as_os_str().as_bytes()));
     }

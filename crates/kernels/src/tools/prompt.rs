@@ -1,5 +1,5 @@
-//! `prompt`: starts a shell on a terminal of its own and waits for its prompt. This is the guest's end
-//! of an interactive session, so that guests need no other program for it.
+//! `prompt`: starts a shell on a terminal of its own and waits for its prompt. This is the guest's
+//! end of an interactive session, so that guests need no other program for it.
 
 use super::Tool;
 use crate::kernel::KernelError;
@@ -26,8 +26,8 @@ pub(super) static TOOL: Tool = Tool {
     run,
 };
 
-/// The line has `absent` where there can be no prompt, because the guest has no terminals or no such
-/// shell.
+/// The line has `absent` where there can be no prompt, because the guest has no terminals or no
+/// such shell.
 fn run(options: &Options, command: &[String]) -> Result<Value, KernelError> {
     let [shell, arguments @ ..] = command else {
         return Err(KernelError::usage("there is no shell to start"));
@@ -45,8 +45,8 @@ fn run(options: &Options, command: &[String]) -> Result<Value, KernelError> {
     }))
 }
 
-/// Starts a shell on a new terminal, writes what it first writes there to `out` at once, and ends the
-/// shell. Returns the number of bytes.
+/// Starts a shell on a new terminal, writes what it first writes there to `out` at once, and ends
+/// the shell. Returns the number of bytes.
 fn interact(shell: &str, arguments: &[String], out: &mut impl Write) -> Result<usize, KernelError> {
     let opened = open_terminal();
     let (mut terminal, device) = opened
@@ -79,8 +79,8 @@ fn open_terminal() -> io::Result<(File, File)> {
     Ok((File::from(terminal), device))
 }
 
-/// Starts a shell as the leader of a session with this terminal. Nobody else has the device open when
-/// it returns.
+/// Starts a shell as the leader of a session with this terminal. Nobody else has the device open
+/// when it returns.
 #[expect(
     clippy::disallowed_methods,
     reason = "the guest has no helper that holds a deadline; the run holds that of this program, and ends both"

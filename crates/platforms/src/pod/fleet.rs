@@ -41,8 +41,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// group, and takes write permission on the volume `$0` from others, because weigh keeps its state
 /// nowhere else. `$1` is the node's machine ID: a run that is made in the pod is one of the node.
 const PREPARE: &str = r#"m=$1; shift; i=0; until [ ! -e /sys/fs/cgroup/cgroup.controllers ] || [ -e "$0/first" ]; do [ "$i" -lt 300 ] || { echo "its first process has no control group of its own" >&2; exit 1; }; i=$((i+1)); sleep 0.1 2>/dev/null || sleep 1; done; chmod 755 "$0" && printf '%s\n' "$m" > /etc/machine-id || exit 1; "#;
-/// Has `kubectl create` leave the check of an object to the cluster: to check it here, it would fetch
-/// the description of all that the cluster has.
+/// Has `kubectl create` leave the check of an object to the cluster: to check it here, it would
+/// fetch the description of all that the cluster has.
 const UNCHECKED: &str = "--validate=false";
 /// Runs a program in the control group and the namespaces of the pod's first process, which has
 /// written its number into the volume `$0` if it made any.

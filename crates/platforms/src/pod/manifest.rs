@@ -26,8 +26,8 @@ pub(super) fn fleet_namespace(name: &str) -> Value {
     namespace
 }
 
-/// The question whether this user may do something, such as `create` `pods/exec`: in a namespace, or
-/// in all of them.
+/// The question whether this user may do something, such as `create` `pods/exec`: in a namespace,
+/// or in all of them.
 pub(super) fn access_review(namespace: Option<&str>, verb: &str, what: &str) -> Value {
     let (resource, subresource) = what.split_once('/').unwrap_or((what, ""));
     let namespace = namespace.unwrap_or_default();

@@ -42,8 +42,8 @@ pub struct CompletedCommand {
     pub error: Vec<u8>,
     /// Before the request was written, host's monotonic clock, nanoseconds.
     pub host_started_ns: u64,
-    /// When the first of its standard output was read, host's monotonic clock, nanoseconds; absent if
-    /// it wrote nothing.
+    /// When the first of its standard output was read, host's monotonic clock, nanoseconds; absent
+    /// if it wrote nothing.
     pub first_output_ns: Option<u64>,
     /// After the answer was read, host's monotonic clock, nanoseconds.
     pub host_ended_ns: u64,

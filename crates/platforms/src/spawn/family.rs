@@ -9,8 +9,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Whether it has acted on a signal that stops it (`stop`) or continues it, or will do so before it
-    /// runs anything of its own. `signalled`: it was sent that signal.
+    /// Whether it has acted on a signal that stops it (`stop`) or continues it, or will do so
+    /// before it runs anything of its own. `signalled`: it was sent that signal.
     ///
     /// A process that sleeps in the kernel for a child in vfork(2), or that its tracer holds
     /// (ptrace(2)), acts on the signal as soon as it goes on; until then the signal is pending.

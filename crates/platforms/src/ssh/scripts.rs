@@ -77,9 +77,10 @@ uname -r; nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo; se
 sed -n -e 's/^model name[^:]*: *//p' -e 's/^CPU part[^:]*: */part /p' /proc/cpuinfo 2>/dev/null | sort -u | tr '\n' ' '; echo
 "#;
 
-/// Makes the directory `$1` of a fleet, which must not exist, and writes standard input into it: the
-/// first `$2` bytes are the plan, the others are the program `weigh`. Prints that program's version,
-/// or why it does not run. `dd` reads byte by byte: of more, a pipe may give it less than it asks for.
+/// Makes the directory `$1` of a fleet, which must not exist, and writes standard input into it:
+/// the first `$2` bytes are the plan, the others are the program `weigh`. Prints that program's
+/// version, or why it does not run. `dd` reads byte by byte: of more, a pipe may give it less than
+/// it asks for.
 const FLEET_EQUIP: &str = r#"
 umask 077; mkdir "$1" || exit 3; dd bs=1 count="$2" > "$1/plan.json" 2>/dev/null || { echo "the plan could not be written to $1" >&2; exit 3; };
 cat > "$1/weigh.new" && chmod 700 "$1/weigh.new" && mv "$1/weigh.new" "$1/weigh" && { "$1/weigh" --version || :; } 2>&1

@@ -134,7 +134,8 @@ fn ordinary_user() {
         guest.freeze().unwrap();
         for pid in &pids {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            // Stopped, or waiting in the kernel for a stopped vfork(2) child, or held by a stopped tracer.
+            // Stopped, or waiting in the kernel for a stopped vfork(2) child, or held by a stopped
+            // tracer.
             assert!(stat.rsplit_once(") ").unwrap().1.starts_with(['T', 'D', 't']), "{environment}: {stat}");
         }
         guest.thaw().unwrap();

@@ -26,7 +26,8 @@ fn failure(bench: &Bench, keys: &str) -> PlatformError {
     bench.launch(&bench.request(&environment(keys))).err().unwrap()
 }
 
-/// Kills processes while a command runs in a guest, and returns why the platform says that it ended.
+/// Kills processes while a command runs in a guest, and returns why the platform says that it
+/// ended.
 fn exit_reason_of_killed(guest: &mut dyn Guest, processes: &[u32]) -> String {
     let id = guest.session().start(&command(&["sleep", "300"])).unwrap();
     assert!(!processes.is_empty());
@@ -123,8 +124,9 @@ fn a_refusal_of_the_cluster_has_a_remedy() {
     assert_empty();
 }
 
-/// The kernel kills a program that needs more memory than its pod may have, and the pod goes on. Under
-/// control groups of version 2 newer kubelets have it kill the whole container, as is done here.
+/// The kernel kills a program that needs more memory than its pod may have, and the pod goes on.
+/// Under control groups of version 2 newer kubelets have it kill the whole container, as is done
+/// here.
 #[test]
 fn a_pod_without_memory_names_its_limit() {
     const TEST: &str = "a_pod_without_memory_names_its_limit";

@@ -21,8 +21,8 @@ const CLIENT_OF_AGENT: &str = "client of the agent";
 /// The most bytes that a program prints beside the content of a file: a line.
 const MOST_WORDS: usize = 64 << 10;
 
-/// What the client runs, as arguments of the program with the kernels: a program that prints a line, and
-/// a shell on a terminal.
+/// What the client runs, as arguments of the program with the kernels: a program that prints a
+/// line, and a shell on a terminal.
 const PROGRAM: &[&str] = &["--version"];
 const SHELL: &[&str] = &["prompt", "--", "/bin/sh", "-i"];
 

@@ -338,8 +338,8 @@ fn rounds(runtime: &str, clients: usize) -> Vec<(String, String)> {
     (1..=clients).map(|number| (name(number), times(number))).collect()
 }
 
-/// Reanalyses the starts of RunD's study with these logs, and returns the cells of starts at once by
-/// number and runtime.
+/// Reanalyses the starts of RunD's study with these logs, and returns the cells of starts at once
+/// by number and runtime.
 fn starts_at_once(logs: &[(String, String)]) -> (ReanalysisResult, BTreeMap<(String, String), StudyCell>) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in logs {

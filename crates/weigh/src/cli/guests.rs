@@ -28,12 +28,12 @@ pub struct StartArgs {
     /// Number of guests to start at once; a list `1,50,200` measures each number
     #[arg(long, visible_alias = "burst", value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000), default_value = "1")]
     pub guests: Vec<u32>,
-    /// Also start the guests of --guests this long apart, as in `50ms`, or at this rate, as in `20/s`,
-    /// whether the earlier ones are up or not; a list measures each pace
+    /// Also start the guests of --guests this long apart, as in `50ms`, or at this rate, as in
+    /// `20/s`, whether the earlier ones are up or not; a list measures each pace
     #[arg(long, value_name = "PACE", value_delimiter = ',')]
     pub apart: Vec<String>,
-    /// Also measure how many guests can be started and removed per second, this many at a time; --apart
-    /// starts them at a given rate
+    /// Also measure how many guests can be started and removed per second, this many at a time;
+    /// --apart starts them at a given rate
     #[arg(long, value_name = "N", value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "1,2,4,8", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rate: Vec<u32>,
     /// Also measure restoring a saved guest, on platforms that can; with a number, so many guests
@@ -45,8 +45,8 @@ pub struct StartArgs {
     /// guest's start to its first program
     #[arg(long)]
     pub exec: bool,
-    /// Also measure how long a shell takes to show its prompt on a terminal in a running guest, started
-    /// by the same client, and the time from a guest's start to its first prompt
+    /// Also measure how long a shell takes to show its prompt on a terminal in a running guest,
+    /// started by the same client, and the time from a guest's start to its first prompt
     #[arg(long)]
     pub prompt: bool,
     /// Also measure how long it takes to copy a file into a running guest and back out, through the

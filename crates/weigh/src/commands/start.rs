@@ -17,8 +17,8 @@ use weigh_workloads::{start_workload, with_boot_metrics, with_stages};
 /// which there are at least [`FEWEST_CHURNED`] in all.
 const CHURNED_PER_LANE: u32 = 4;
 const FEWEST_CHURNED: u32 = 8;
-/// The number of programs, or of shells, that the platform's client runs in each guest, after a first
-/// one.
+/// The number of programs, or of shells, that the platform's client runs in each guest, after a
+/// first one.
 const PROGRAMS: u32 = 9;
 /// How often a file is copied into each guest and back, after the first time.
 const COPIES: u32 = 3;
@@ -38,8 +38,8 @@ pub fn request(args: StartArgs) -> PlanRequest {
     })
 }
 
-/// Adds the metrics of starts that only some platforms have to the plan, and tells where an agent runs
-/// programs in place of the platform's own client.
+/// Adds the metrics of starts that only some platforms have to the plan, and tells where an agent
+/// runs programs in place of the platform's own client.
 ///
 /// # Errors
 /// An environment is of no platform.

@@ -105,8 +105,8 @@ fn are_several(runs: &[&PoolRun]) -> bool {
     runs.iter().any(differs) || (0..runs.len()).any(meets_earlier)
 }
 
-/// When a run began, and when it ended or was interrupted first: in UTC, as RFC 3339 writes it. Only
-/// this part of a run is certain to have been measured in the boot that it names.
+/// When a run began, and when it ended or was interrupted first: in UTC, as RFC 3339 writes it.
+/// Only this part of a run is certain to have been measured in the boot that it names.
 #[derive(Debug)]
 struct Session {
     from: String,

@@ -126,8 +126,8 @@ fn with_variables(mut plan: Plan, own: &CommandArgs) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Returns the commands in their order, each with its name: the user's, or the words by which it differs
-/// from the others.
+/// Returns the commands in their order, each with its name: the user's, or the words by which it
+/// differs from the others.
 fn named(command: &[String], names: &[String]) -> Result<Vec<(String, Vec<String>)>, Failure> {
     let commands: Vec<&[String]> = command.split(|word| word == NEXT_COMMAND).collect();
     if commands.iter().any(|command| command.is_empty()) {

@@ -148,8 +148,8 @@ fn busy_guests(bench: &Bench, guest: &mut dyn Guest) {
 pub const REQUEST: ExecRequest<'_> =
     ExecRequest { argv: &[], input: None, most_output: 4 << 20, group: None, deadline: MINUTE };
 
-/// The platform's own client, or the agent of a machine, runs programs one after the other. Only fakes
-/// and some systems have neither.
+/// The platform's own client, or the agent of a machine, runs programs one after the other. Only
+/// fakes and some systems have neither.
 fn programs_beside_the_probe(bench: &Bench, guest: &mut dyn Guest) {
     let mut exec = |words: &[&str]| {
         let argv: Vec<String> = words.iter().map(ToString::to_string).collect();
