@@ -1,7 +1,7 @@
 //! Requests to Cloud Hypervisor.
 //!
-//! Source: Cloud Hypervisor, `vmm/src/api/openapi/cloud-hypervisor.yaml`, version 0.3.0 of the
-//! interface.
+//! Source: Cloud Hypervisor, `vmm/src/api/openapi/cloud-hypervisor.yaml`, of the versions 50.2 and
+//! 53.0.
 
 use crate::vm::api::{Api, ApiError};
 use crate::vm::vmm::{API_SOCKET, Channel, Disk, GUEST_CID, Machine, Monitor, Sizes, VSOCK, number_at};
@@ -134,6 +134,7 @@ fn config(machine: &Machine) -> Value {
 }
 
 /// States the disk's format, because a guest could write a header that looks like another format.
+/// Versions before 50.1 do not know the field, and ignore it.
 fn disk(disk: &Disk) -> Value {
     json!({"id": disk.name, "path": disk.path, "direct": !disk.cached, "image_type": "Raw"})
 }

@@ -1,7 +1,6 @@
 //! Requests to Firecracker.
 //!
-//! Source: Firecracker 1.17, `src/firecracker/swagger/firecracker.yaml`. Every request also exists
-//! in version 1.8.
+//! Source: Firecracker, `src/firecracker/swagger/firecracker.yaml`, of the versions 1.8.0 and 1.16.1.
 
 use crate::vm::api::{Api, ApiError};
 use crate::vm::vmm::{API_SOCKET, Card, Channel, Disk, GUEST_CID, Machine, Monitor, Sizes, VSOCK, number_at};

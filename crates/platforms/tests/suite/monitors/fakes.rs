@@ -1,6 +1,6 @@
 //! The fakes refuse what no monitor accepts, so that a driver with wrong requests fails.
 
-use super::fake_monitor::description::Description;
+use super::fake_monitor::description::{Description, check_request};
 use super::fake_monitor::{self, Asked, Fake, cloud_hypervisor::CloudHypervisor, firecracker::Firecracker};
 use super::{KINDS, Place};
 use serde_json::{Value, json};
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 /// Requests and answers that are not in the descriptions.
 #[test]
 fn requests_and_bodies_not_in_the_descriptions_are_refused() {
-    let firecracker = Description::parse(fake_monitor::firecracker::DESCRIPTION);
-    firecracker.assert_whole();
+    let [.., firecracker] = fake_monitor::firecracker::DESCRIPTIONS.map(Description::parse);
     let ask = |method: &str, path: &str, body: Option<Value>| {
         firecracker.request(method, path).and_then(|known| firecracker.check_body(&known, body.as_ref()))
     };
@@ -54,8 +53,7 @@ fn requests_and_bodies_not_in_the_descriptions_are_refused() {
         let refused = ask(method, path, body.clone()).unwrap_err();
         assert!(refused.contains(word), "{method} {path} {body:?}: {refused}");
     }
-    let other = Description::parse(fake_monitor::cloud_hypervisor::DESCRIPTION);
-    other.assert_whole();
+    let [.., other] = fake_monitor::cloud_hypervisor::DESCRIPTIONS.map(Description::parse);
     let ask = |method: &str, path: &str, body: Option<Value>| {
         other.request(method, path).and_then(|known| other.check_body(&known, body.as_ref()))
     };
@@ -113,6 +111,36 @@ fn requests_and_bodies_not_in_the_descriptions_are_refused() {
         "GET / HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2",
     ] {
         fake_monitor::http::parse(head).unwrap_err();
+    }
+}
+
+/// Requests and fields that only the last release has: the drivers support the first as well.
+#[test]
+fn requests_are_in_the_descriptions_of_all_releases() {
+    let firecracker = fake_monitor::firecracker::DESCRIPTIONS.map(Description::parse);
+    let other = fake_monitor::cloud_hypervisor::DESCRIPTIONS.map(Description::parse);
+    firecracker.iter().chain(&other).for_each(Description::assert_whole);
+    let ask = |releases: &[Description], path: &str, body: Value| {
+        check_request(releases, &Asked { method: "PUT".into(), path: path.into(), body: Some(body) })
+    };
+    for (releases, path, body, said) in [
+        (&firecracker, "/serial", json!({"serial_out_path": "s"}), "v1.8.0: there is no /serial"),
+        (
+            &firecracker,
+            "/snapshot/load",
+            json!({"snapshot_path": "s", "network_overrides": []}),
+            "v1.8.0: SnapshotLoadParams knows no \"network_overrides\"",
+        ),
+        (
+            &other,
+            "/api/v1/vm.restore",
+            json!({"source_url": "file:///a", "resume": true}),
+            "v50.2: RestoreConfig knows no \"resume\"",
+        ),
+    ] {
+        ask(&releases[1..], path, body.clone()).unwrap();
+        let refused = ask(releases, path, body).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
     }
 }
 

@@ -5,7 +5,9 @@ use super::{Asked, Fake, Settings};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-pub const DESCRIPTION: &str = include_str!("cloud-hypervisor-0.3.json");
+/// The first release whose description has all that the driver asks for, and the last.
+pub const DESCRIPTIONS: [&str; 2] =
+    [include_str!("cloud-hypervisor-50.2.json"), include_str!("cloud-hypervisor-53.0.json")];
 
 /// A monitor with or without a machine.
 #[derive(Default)]

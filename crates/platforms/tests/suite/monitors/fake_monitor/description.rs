@@ -1,9 +1,10 @@
-//! A published description of an API, in the reduced form of the JSON files beside this one, and
-//! what it says about a request.
+//! A published description of an API, in the reduced form that the script `describe` beside this file
+//! makes of it, and what it says about a request.
 
+use super::Asked;
 use serde_json::{Map, Value};
 
-/// The description of one monitor's API.
+/// The description of one release of a monitor.
 pub struct Description {
     whole: Value,
 }
@@ -13,6 +14,29 @@ pub struct DescribedRequest<'a> {
     request: &'a Value,
     /// Names and values of the path's `{...}`.
     pub names: Vec<(String, String)>,
+}
+
+impl DescribedRequest<'_> {
+    /// The body of an answer with this status; nothing if no such answer is described.
+    fn answer(&self, status: u16) -> Option<&Value> {
+        let answers = &self.request["answers"];
+        answers.get(status.to_string()).or_else(|| answers.get("default"))
+    }
+
+    /// Whether there is such an answer.
+    pub fn has_answer(&self, status: u16) -> bool {
+        self.answer(status).is_some()
+    }
+}
+
+/// Checks that every one of these releases takes a request.
+pub fn check_request(releases: &[Description], asked: &Asked) -> Result<(), String> {
+    releases.iter().try_for_each(|release| {
+        let known = release.request(&asked.method, &asked.path);
+        known
+            .and_then(|known| release.check_body(&known, asked.body.as_ref()))
+            .map_err(|reason| format!("{}: {reason}", release.name()))
+    })
 }
 
 impl Description {
@@ -42,12 +66,15 @@ impl Description {
 
     /// Checks a request's body.
     pub fn check_body(&self, known: &DescribedRequest<'_>, body: Option<&Value>) -> Result<(), String> {
-        match (known.request.get("body").and_then(Value::as_str), body) {
+        match (known.request.get("body"), body) {
             (None, None) => Ok(()),
             (None, Some(_)) => Err("it takes no body".into()),
-            (Some(kind), None) => Err(format!("it takes a {kind}")),
+            (Some(kind), None) if known.request["required"] == true => {
+                Err(format!("it takes a {}", place(kind)))
+            }
+            (Some(_), None) => Ok(()),
             (Some(kind), Some(body)) => {
-                self.check(&serde_json::json!({ "type": kind }), body, kind)?;
+                self.check(kind, body, place(kind))?;
                 // A name in the path must be repeated in the body.
                 known.names.iter().try_for_each(|(name, value)| match body.get(name) {
                     Some(said) if said.as_str() != Some(value) => {
@@ -66,15 +93,14 @@ impl Description {
         status: u16,
         body: Option<&Value>,
     ) -> Result<(), String> {
-        let answers = known.request["answers"].as_object().unwrap();
-        let Some(kind) = answers.get(&status.to_string()) else {
+        let Some(kind) = known.answer(status) else {
             return Err(format!("there is no answer {status}"));
         };
-        match (kind.as_str(), body) {
-            (None, None) => Ok(()),
-            (None, Some(_)) => Err(format!("answer {status} has no body")),
-            (Some(kind), None) => Err(format!("answer {status} is a {kind}")),
-            (Some(kind), Some(body)) => self.check(&serde_json::json!({ "type": kind }), body, kind),
+        match (kind, body) {
+            (Value::Null, None) => Ok(()),
+            (Value::Null, Some(_)) => Err(format!("answer {status} has no body")),
+            (kind, None) => Err(format!("answer {status} is a {}", place(kind))),
+            (kind, Some(body)) => self.check(kind, body, place(kind)),
         }
     }
 
@@ -85,41 +111,39 @@ impl Description {
                 "string" => value.is_string(),
                 "boolean" => value.is_boolean(),
                 "integer" => value.is_i64() || value.is_u64(),
+                "number" => value.is_number(),
                 "object" => value.is_object(),
                 other => panic!("the description has a `{other}`"),
             };
             return if right { Ok(()) } else { wrong(word) };
         }
-        if let Some(name) = kind.get("type").and_then(Value::as_str) {
-            let found = self.whole["types"].get(name).unwrap_or_else(|| panic!("no type {name}"));
-            return self.check(found, value, place);
+        let (form, of) =
+            kind.as_object().and_then(|map| map.iter().find(|(form, _)| *form != "required")).unwrap();
+        match form.as_str() {
+            "type" => self.check(self.type_of(of), value, place),
+            "enum" if of.as_array().unwrap().contains(value) => Ok(()),
+            "enum" => wrong(&of.to_string()),
+            "integer" if is_within(of, whole(value)) => Ok(()),
+            "integer" => wrong(&format!("a whole number of {}", bounds(of))),
+            "length" if is_within(of, value.as_str().map(|text| text.len() as i128)) => Ok(()),
+            "length" => wrong(&format!("a text of {} bytes", bounds(of))),
+            "list" => {
+                let Some(items) = value.as_array() else { return wrong("a list") };
+                items
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(at, item)| self.check(of, item, &format!("{place}[{at}]")))
+            }
+            "map" => {
+                let Some(object) = value.as_object() else { return wrong("an object") };
+                object.iter().try_for_each(|(name, value)| self.check(of, value, &format!("{place}.{name}")))
+            }
+            "fields" => {
+                let Some(object) = value.as_object() else { return wrong("an object") };
+                self.check_object(kind, of.as_object().unwrap(), object, place)
+            }
+            other => panic!("the description has a `{other}`"),
         }
-        if let Some(words) = kind.get("enum").and_then(Value::as_array) {
-            return if words.contains(value) {
-                Ok(())
-            } else {
-                wrong(&Value::from(words.clone()).to_string())
-            };
-        }
-        if let Some(bounds) = kind.get("integer").and_then(Value::as_array) {
-            let bound = |at: usize| bounds[at].as_i64().unwrap();
-            let within = value.as_i64().is_some_and(|n| (bound(0)..=bound(1)).contains(&n));
-            return if within {
-                Ok(())
-            } else {
-                wrong(&format!("a whole number of {}..{}", bound(0), bound(1)))
-            };
-        }
-        if let Some(of) = kind.get("list") {
-            let Some(items) = value.as_array() else { return wrong("a list") };
-            return items
-                .iter()
-                .enumerate()
-                .try_for_each(|(at, item)| self.check(of, item, &format!("{place}[{at}]")));
-        }
-        let fields = kind.get("fields").and_then(Value::as_object).unwrap_or_else(|| panic!("{kind}"));
-        let Some(object) = value.as_object() else { return wrong("an object") };
-        self.check_object(kind, fields, object, place)
     }
 
     fn check_object(
@@ -140,19 +164,23 @@ impl Description {
         })
     }
 
-    /// The type of refusals, if there is one.
-    pub fn error(&self) -> Option<&str> {
-        self.whole["error"].as_str()
+    fn type_of(&self, name: &Value) -> &Value {
+        let name = name.as_str().unwrap();
+        self.whole["types"].get(name).unwrap_or_else(|| panic!("{} has no type {name}", self.name()))
+    }
+
+    /// The release.
+    fn name(&self) -> &str {
+        self.whole["release"].as_str().unwrap()
     }
 
     /// Asserts that every type that is named exists, so that no check is empty.
     pub fn assert_whole(&self) {
-        fn names(value: &Value, found: &mut Vec<String>) {
+        fn names<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
             match value {
+                // A field may have the name `type`; its kind is no name of a type.
                 Value::Object(map) => {
-                    if let Some(name) = map.get("type").and_then(Value::as_str) {
-                        found.push(name.into());
-                    }
+                    found.extend(map.get("type").filter(|_| map.len() == 1));
                     map.values().for_each(|value| names(value, found));
                 }
                 Value::Array(items) => items.iter().for_each(|value| names(value, found)),
@@ -161,22 +189,32 @@ impl Description {
         }
         let mut found = Vec::new();
         names(&self.whole["types"], &mut found);
-        for request in self.whole["requests"].as_object().unwrap().values() {
-            found.extend(request.get("body").and_then(Value::as_str).map(String::from));
-            found.extend(
-                request["answers"].as_object().unwrap().values().filter_map(Value::as_str).map(String::from),
-            );
-        }
-        found.extend(self.error().map(String::from));
+        names(&self.whole["requests"], &mut found);
+        assert!(!found.is_empty());
         for name in found {
-            assert!(self.whole["types"].get(&name).is_some(), "no type {name}");
-        }
-        for (name, kind) in self.whole["types"].as_object().unwrap() {
-            for needed in kind.get("required").and_then(Value::as_array).into_iter().flatten() {
-                assert!(kind["fields"].get(needed.as_str().unwrap()).is_some(), "{name}: {needed}");
-            }
+            self.type_of(name);
         }
     }
+}
+
+/// What a body is called: by its type, if that has a name.
+fn place(kind: &Value) -> &str {
+    kind.get("type").and_then(Value::as_str).unwrap_or("body")
+}
+
+fn whole(value: &Value) -> Option<i128> {
+    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from))
+}
+
+/// Whether a number is within bounds, of which either may be missing.
+fn is_within(bounds: &Value, number: Option<i128>) -> bool {
+    let (least, most) = (whole(&bounds[0]), whole(&bounds[1]));
+    number.is_some_and(|n| least.is_none_or(|least| n >= least) && most.is_none_or(|most| n <= most))
+}
+
+fn bounds(bounds: &Value) -> String {
+    let said = |at: usize| whole(&bounds[at]).map(|bound| bound.to_string()).unwrap_or_default();
+    format!("{}..{}", said(0), said(1))
 }
 
 /// Names and values of a pattern's `{...}`, if the path matches.

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 
-pub const DESCRIPTION: &str = include_str!("firecracker-1.17.json");
+/// The first release that the driver supports, and the last.
+pub const DESCRIPTIONS: [&str; 2] =
+    [include_str!("firecracker-1.8.0.json"), include_str!("firecracker-1.16.1.json")];
 
 /// A machine before, while and after it runs.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Fake monitors of machines: programs that check every request against the published description
+//! Fake monitors of machines: programs that check every request against the published descriptions
 //! of the API, accept requests only in the documented order, answer as documented, and boot a real
 //! probe as a process of the host.
 //!
@@ -119,14 +119,14 @@ pub fn play() {
     let own: Vec<String> = std::env::args().collect();
     let arguments: Vec<String> =
         own.windows(2).filter(|pair| pair[0] == "--skip").map(|pair| pair[1].clone()).collect();
-    let (fake, socket, description): (Box<dyn Fake>, _, _) = match settings.kind.as_str() {
+    let (fake, socket, descriptions): (Box<dyn Fake>, _, _) = match settings.kind.as_str() {
         "firecracker" => {
             let (fake, socket) = firecracker::Firecracker::new(&arguments).unwrap();
-            (Box::new(fake), socket, firecracker::DESCRIPTION)
+            (Box::new(fake), socket, firecracker::DESCRIPTIONS)
         }
         "cloud-hypervisor" => {
             let (fake, socket) = cloud_hypervisor::CloudHypervisor::new(&arguments).unwrap();
-            (Box::new(fake), socket, cloud_hypervisor::DESCRIPTION)
+            (Box::new(fake), socket, cloud_hypervisor::DESCRIPTIONS)
         }
         other => panic!("there is no fake of {other}"),
     };
@@ -134,10 +134,10 @@ pub fn play() {
         eprintln!("the fake ends before it listens");
         std::process::exit(9);
     }
-    serve(fake, &socket, Description::parse(description), settings);
+    serve(fake, &socket, &descriptions.map(Description::parse), &settings);
 }
 
-fn serve(fake: Box<dyn Fake>, socket: &str, description: Description, settings: Settings) {
+fn serve(fake: Box<dyn Fake>, socket: &str, releases: &[Description], settings: &Settings) {
     let listener = UnixListener::bind(socket).unwrap();
     let fake = Arc::new(Mutex::new(fake));
     let watched = fake.clone();
@@ -153,8 +153,8 @@ fn serve(fake: Box<dyn Fake>, socket: &str, description: Description, settings: 
         let mut stream = stream.unwrap();
         while let Ok(Some(asked)) = http::read(&mut stream) {
             let answered = match asked {
-                Ok(asked) => one(&fake, &description, &settings, &asked, &mut stream),
-                Err(reason) => refuse(&fake, &settings, "unreadable", None, &reason, &mut stream),
+                Ok(asked) => one(&fake, releases, settings, &asked, &mut stream),
+                Err(reason) => refuse(&fake, settings, "unreadable", None, &reason, &mut stream),
             };
             if answered.is_err() {
                 break;
@@ -167,28 +167,22 @@ type Shared = Arc<Mutex<Box<dyn Fake>>>;
 
 fn one(
     fake: &Shared,
-    description: &Description,
+    releases: &[Description],
     settings: &Settings,
     asked: &Asked,
     stream: &mut UnixStream,
 ) -> std::io::Result<()> {
     let request = format!("{} {}", asked.method, asked.path);
-    let checked = description
-        .request(&asked.method, &asked.path)
-        .and_then(|known| description.check_body(&known, asked.body.as_ref()).map(|()| known));
-    let known = match checked {
-        Ok(known) => known,
-        Err(reason) => {
-            return refuse(
-                fake,
-                settings,
-                &request,
-                asked.body.as_ref(),
-                &format!("not as described: {reason}"),
-                stream,
-            );
-        }
-    };
+    if let Err(reason) = description::check_request(releases, asked) {
+        return refuse(
+            fake,
+            settings,
+            &request,
+            asked.body.as_ref(),
+            &format!("not as described: {reason}"),
+            stream,
+        );
+    }
     match settings.fault.split_once(':').filter(|(_, at)| *at == request).map(|(fault, _)| fault) {
         Some("refuse") => {
             return refuse(
@@ -206,10 +200,12 @@ fn one(
         _ => {}
     }
     let (status, body) = fake.lock().unwrap().act(asked, settings);
-    // The fake's answers are checked against the description as well, except those to faults, which
-    // Cloud Hypervisor's description does not have.
-    if status != 500 {
-        description.check_answer(&known, status, body.as_ref()).unwrap();
+    // The fake's answers are those of the last release, except refusals, of which Cloud Hypervisor's
+    // description lacks most.
+    let last = releases.last().unwrap();
+    let known = last.request(&asked.method, &asked.path).unwrap();
+    if status < 400 || known.has_answer(status) {
+        last.check_answer(&known, status, body.as_ref()).unwrap();
     }
     record(settings, &request, asked.body.as_ref(), status);
     http::answer(stream, status, body.as_ref())
