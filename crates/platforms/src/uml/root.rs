@@ -1,7 +1,7 @@
 //! The root of a machine: an initial RAM file system with the probe as init, and the table of its
 //! mounts.
 
-use crate::vm::boot::scratch;
+use crate::vm::boot::{scratch, terminals};
 use crate::{PlatformError, Result};
 use std::path::{Path, PathBuf};
 use weigh_images::{Bind, ImageError, Initramfs, Mount, PROBE, Root};
@@ -18,10 +18,8 @@ pub(super) fn init_argument() -> String {
 /// # Errors
 /// Those of `share`, for a part that cannot be given to the machine.
 pub(super) fn mounts(root: &Root, share: impl Fn(&Bind) -> Result<BootMount>) -> Result<Vec<BootMount>> {
-    let mut mounts = vec![
-        BootMount::new("devpts", "devpts", "/dev/pts", "nosuid,noexec,mode=620,ptmxmode=666"),
-        BootMount::new("tmpfs", "tmpfs", "/dev/shm", "nosuid,nodev,mode=1777"),
-    ];
+    let mut mounts =
+        vec![terminals(), BootMount::new("tmpfs", "tmpfs", "/dev/shm", "nosuid,nodev,mode=1777")];
     for mount in root.outer_mounts() {
         mounts.push(match mount {
             Mount::Bind(bind) => share(bind)?,

@@ -56,10 +56,14 @@ impl<'a> Contents<'a> {
             (None, Some(system)) => vm_disk::mounts(root, system),
             (None, None) => root.scratch.iter().map(|path| scratch(path)).collect(),
         };
-        let mounts = match data {
+        let mut mounts = match data {
             Some(data) => data.mounted(mounts),
             None => mounts,
         };
+        // The init of a system mounts its own, with options of its own.
+        if disk != Some(true) {
+            mounts.insert(0, terminals());
+        }
         modules.extend(share.iter().flat_map(|(share, _)| share.modules()));
         modules.extend(data.iter().flat_map(|data| data.modules()));
         if disk.is_some() {
@@ -181,6 +185,11 @@ fn archive(kernel: &GuestKernel, contents: &Contents<'_>) -> Result<Initramfs> {
     Ok(archive)
 }
 
+/// The file system of pseudo-terminals, which containers have, too.
+pub(crate) fn terminals() -> BootMount {
+    BootMount::new("devpts", "devpts", "/dev/pts", "nosuid,noexec,mode=620,ptmxmode=666")
+}
+
 /// A private scratch directory of a guest.
 pub(crate) fn scratch(path: &Path) -> BootMount {
     let mode = if path.ends_with("tmp") { "1777" } else { "0755" };
@@ -247,6 +256,18 @@ mod tests {
             error.contains("need 6 MiB, and 5 MiB are given") && error.contains("--memory 70MiB"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn machines_have_terminals_unless_a_system_makes_its_own() {
+        let root = Root { scratch: vec!["/tmp".into()], ..Root::default() };
+        let targets = |disk| -> Vec<String> {
+            let contents = Contents::new(&root, None, disk, None, Vec::new(), 0);
+            contents.mounts.into_iter().map(|mount| mount.target).collect()
+        };
+        assert_eq!(targets(None), ["/dev/pts", "/tmp"]);
+        assert_eq!(targets(Some(false)), ["/dev/pts", "/tmp"]);
+        assert_eq!(targets(Some(true)), ["/tmp", "/var/tmp"]);
     }
 
     #[test]
