@@ -146,7 +146,8 @@ fn report_shared_machines(directory: &FleetDirectory) {
         Some((machine.name.as_str(), run.host().clone()))
     });
     for (_, machines) in grouped(identified, |(_, host)| host.identity.clone()) {
-        let is_one = machines.iter().all(|(_, host)| host.boot == machines[0].1.boot);
+        let known = |boot: &str| !matches!(boot, "" | "unknown");
+        let is_one = machines.iter().all(|(_, host)| known(&host.boot) && host.boot == machines[0].1.boot);
         let names: Vec<&str> = machines.into_iter().map(|(name, _)| name).collect();
         if names.len() < 2 {
             continue;
