@@ -74,7 +74,9 @@ fn fault_of_row(claim: &Claim, row: &[String]) -> Option<String> {
     }
     let Some(outcome) = sentence else { return Some(format!("its words are others: {row:?}")) };
     let word = row[GRADE].split(" (").next().unwrap_or_default();
-    let has_reason = outcome.strip_prefix("was not checked here; ").is_some_and(|reason| !reason.is_empty());
+    // What a reader takes away follows a full stop, with a reason before it or without.
+    let reason = outcome.strip_prefix("was not checked here; ").unwrap_or_default();
+    let has_reason = !reason.is_empty() && !reason.starts_with(". ");
     let has_environment = !row[ENVIRONMENTS].is_empty();
     // What a reader takes away stands behind the outcome. A decided claim has at least one ratio.
     let has_takeaway = |decided: &str| {

@@ -27,10 +27,17 @@ const REMEDY: &str = "install it with `apt-get install minijail` (Debian unstabl
 /// The devices of a guest.
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 /// What else programs look for beside them.
-const LINKS: [(&str, &str); 4] =
-    [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")];
+const LINKS: [(&str, &str); 5] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "fd/0"),
+    ("stdout", "fd/1"),
+    ("stderr", "fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
 
-/// `MS_NOSUID`, `MS_NODEV` and `MS_NOEXEC` of `mount(2)`, as `minijail0` takes them.
+/// `MS_NOSUID` and `MS_NOEXEC` of `mount(2)`, as `minijail0` takes them.
+const WITH_DEVICES: &str = "0xa";
+/// The same, and `MS_NODEV`.
 const HARMLESS: &str = "0xe";
 /// The same, and `MS_RDONLY`.
 const HARMLESS_READ_ONLY: &str = "0xf";
@@ -104,7 +111,7 @@ fn has_comma(path: &Path) -> bool {
 /// Makes the directory that becomes the guest's `/dev`, with a file for each device to be bound to.
 fn make_devices(directory: &Path) -> std::io::Result<PathBuf> {
     let devices = directory.join("dev");
-    fs::create_dir_all(devices.join("shm"))?;
+    ["pts", "shm"].iter().try_for_each(|name| fs::create_dir_all(devices.join(name)))?;
     fs::set_permissions(&devices, Permissions::from_mode(0o755))?;
     DEVICES.iter().try_for_each(|name| fs::write(devices.join(name), ""))?;
     LINKS.iter().try_for_each(|(name, target)| symlink(target, devices.join(name)))?;
@@ -145,6 +152,7 @@ fn command_line(
         let device = Path::new("/dev").join(name);
         line.extend(bind(&device, &device, true));
     }
+    line.extend(mount(format!("devpts,/dev/pts,devpts,{WITH_DEVICES},ptmxmode=0666")));
     line.extend(mount(format!("tmpfs,/dev/shm,tmpfs,{HARMLESS},mode=1777")));
     line.extend(mount(format!("sysfs,/sys,sysfs,{HARMLESS_READ_ONLY}")));
     // Shows the guest its own control groups, so that programs find their limits where they look
