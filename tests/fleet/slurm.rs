@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The longest time that a few tasks may take.
+const FEW: Duration = Duration::from_secs(180);
+
 /// The longest time that two hundred tasks may take.
 const MANY: Duration = Duration::from_secs(1800);
 
@@ -195,15 +198,20 @@ impl Drop for Cluster {
     }
 }
 
-fn run(stage: &Stage, cluster: &Cluster, line: &str) -> (Option<i32>, String) {
-    let arguments = crate::support::words(line);
-    let mut child = stage.spawn_with(&arguments, &cluster.variables());
-    let mut code = None;
-    wait_until(line, || {
-        code = child.try_wait().unwrap();
-        code.is_some()
-    });
-    (code.unwrap().code(), stage.spawned_said())
+/// Runs weigh, and kills it after `limit`. Returns its status and its standard error.
+fn run(stage: &Stage, cluster: &Cluster, line: &str, limit: Duration) -> (Option<i32>, String) {
+    let mut child = stage.spawn_with(&crate::support::words(line), &cluster.variables());
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return (status.code(), stage.spawned_said());
+        }
+        if Instant::now() > end {
+            crate::support::kill(&mut child);
+            panic!("{line} takes longer than {limit:?}: {}", stage.spawned_said());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Each machine is a task, on several nodes; nothing of the user's environment is passed on.
@@ -212,7 +220,7 @@ fn every_slurm_task_measures_and_its_run_is_fetched() {
     let Some(cluster) = cluster("every_slurm_task_measures_and_its_run_is_fetched", 3) else { return };
     let stage = Stage::with_fakes();
     let line = format!("fleet --via slurm:nodes=5,partition=batch --out f {}", work(2, "1ms"));
-    let (code, said) = run(&stage, &cluster, &line);
+    let (code, said) = run(&stage, &cluster, &line, FEW);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("have the same machine id") && said.contains("weigh pool f/*/"), "{said}");
     let fleet = stage.json("show f --format json");
@@ -230,7 +238,7 @@ fn every_slurm_task_measures_and_its_run_is_fetched() {
         "{environment}"
     );
     let wrong = format!("fleet --via slurm:nodes=1,partition=nowhere --out g {}", work(1, "1ms"));
-    let (code, said) = run(&stage, &cluster, &wrong);
+    let (code, said) = run(&stage, &cluster, &wrong, FEW);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("Slurm could not be submitted to") && said.contains("nowhere"), "{said}");
     cluster.is_empty();
@@ -245,7 +253,7 @@ fn tasks_share_blocks() {
     let Some(cluster) = cluster("tasks_share_blocks", 4) else { return };
     let stage = Stage::with_fakes();
     let line = format!("fleet --shard --via slurm:nodes=4 --out f {}", work(12, "20ms"));
-    let (code, said) = run(&stage, &cluster, &line);
+    let (code, said) = run(&stage, &cluster, &line, FEW);
     assert_eq!(code, Some(0), "{said}");
     let fleet = stage.json("show f --format json");
     let nodes: std::collections::BTreeSet<String> =
@@ -289,7 +297,7 @@ fn tasks_go_on_after_their_fleet_ended() {
         })
         .collect();
     assert!(!halves.is_empty(), "{said}");
-    let (code, said) = run(&stage, &cluster, "resume f");
+    let (code, said) = run(&stage, &cluster, "resume f", FEW);
     assert_eq!(code, Some(0), "{said}");
     let fleet = stage.json("show f --format json");
     for (task, node, half) in halves {
@@ -300,7 +308,7 @@ fn tasks_go_on_after_their_fleet_ended() {
     let mut child = spawn(&format!("fleet --via slurm:nodes=3 --out g {}", work(30, "20ms")));
     wait_until("trials", || begun("g"));
     crate::support::kill(&mut child);
-    let (code, said) = run(&stage, &cluster, "resume g");
+    let (code, said) = run(&stage, &cluster, "resume g", FEW);
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("Slurm: job"), "nothing is submitted twice: {said}");
     for task in 0..3 {
@@ -318,20 +326,8 @@ fn two_hundred_machines_come_back() {
     let Some(cluster) = cluster("two_hundred_machines_come_back", 8) else { return };
     let stage = Stage::with_fakes();
     let line = format!("fleet --via slurm:nodes=200 --out f {}", work(1, "1ms"));
-    let mut child = stage.spawn_with(&crate::support::words(&line), &cluster.variables());
-    let end = Instant::now() + MANY;
-    let code = loop {
-        if let Some(code) = child.try_wait().unwrap() {
-            break code;
-        }
-        if Instant::now() > end {
-            crate::support::kill(&mut child);
-            panic!("it takes longer than {MANY:?}: {}", stage.spawned_said());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
-    let said = stage.spawned_said();
-    assert!(code.success(), "{said}");
+    let (code, said) = run(&stage, &cluster, &line, MANY);
+    assert_eq!(code, Some(0), "{said}");
     let fleet = stage.json("show f --format json");
     for task in 0..200 {
         assert_eq!(state(&fleet, &format!("task-{task}")).0, "done", "{said}");
@@ -352,7 +348,7 @@ fn shares_come_to_a_verdict_sooner() {
     let work = work(32, "500ms").replace("label=b,", "effect=0.1,label=b,");
     let timed = |line: &str| {
         let start = Instant::now();
-        let (code, said) = run(&stage, &cluster, &format!("{line} {work}"));
+        let (code, said) = run(&stage, &cluster, &format!("{line} {work}"), FEW);
         assert_eq!(code, Some(0), "{line}: {said}");
         start.elapsed().as_secs_f64()
     };
