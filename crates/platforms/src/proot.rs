@@ -24,8 +24,7 @@ use weigh_host::cgroup::Cgroup;
 use weigh_model::EnvironmentSpec;
 
 const PROGRAM: &str = "proot";
-const REMEDY: &str =
-    "install PRoot 5.4 or later (Debian unstable: proot), or name the file with `proot:binary=PATH`";
+const REMEDY: &str = "install PRoot 5.4 or later with `apt-get install proot` (Debian unstable), or name the file with `proot:binary=PATH`";
 
 /// The oldest version that translates `statx(2)`, without which programs see the host's files.
 const OLDEST: [u32; 2] = [5, 4];
@@ -131,9 +130,9 @@ impl Build {
 
     /// Reads what `--version` prints: a drawing with the version in it, and properties.
     fn read(text: &str) -> Self {
-        let is_version = |word: &&str| {
-            word.strip_prefix('v').is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
-        };
+        // Not that of its licence, "v2".
+        let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('.');
+        let is_version = |word: &&str| word.strip_prefix('v').is_some_and(is_number);
         Self {
             version: text.split_whitespace().find(is_version).map(|word| word[1..].into()),
             filters: !text.contains("seccomp_filter = no"),
