@@ -147,6 +147,8 @@ fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)
             &BLOCKS.to_string(),
             "--iterations",
             &ITERATIONS.to_string(),
+            // Hyperfine repeats nothing for the noise of the host.
+            "--no-void",
         ])
         .args(["--out", &out.display().to_string(), "--", "sleep", &SLEEP_S.to_string()])
         .deadline(DEADLINE)
