@@ -254,8 +254,25 @@ mod fakes {
             let refused = format!("gate null null:label=b --blocks {blocks} -- true");
             stage.refuses(&refused, &[&format!("a gate takes 15 to 325 blocks, not {blocks}")]);
         }
-        stage.refuses("gate null nul -- true", &["nul"]);
         stage.refuses("gate null null:label=b --quick -- true", &["--quick"]);
+    }
+
+    /// A fault in a build is underlined in the argument that has it.
+    #[test]
+    fn a_wrong_build_is_refused_at_its_place() {
+        let stage = Stage::with_fakes();
+        stage.write("vmlinuz", "");
+        let (is_here, is_gone) = ("qemu:kernel=vmlinuz", "qemu:kernel=gone/vmlinuz");
+        let gone = [is_gone, "there is no gone/vmlinuz"];
+        let misspelt = ["nul", "there is no platform `nul`"];
+        for (builds, place, expected) in [
+            (format!("{is_here} {is_gone} --start"), "NEW:1", gone),
+            (format!("{is_gone} {is_here} --start"), "OLD:1", gone),
+            ("null nul -- true".into(), "NEW:1", misspelt),
+            ("nul -- one --- two".into(), "OLD:1", misspelt),
+        ] {
+            stage.refuses(&format!("gate {builds}"), &[place, expected[0], expected[1]]);
+        }
     }
 
     /// The block of a key in a YAML file, without its indentation. These files need no real parser.

@@ -7,7 +7,8 @@ use crate::error::Failure;
 use crate::request::{self, GateFile, PlanRequest, commands};
 use std::num::NonZeroU32;
 use weigh_model::{
-    Caches, Effort, EnvironmentSpec, HostFacts, Looks, Plan, SliceChoice, StartPlan, Started, WorkloadPlan,
+    Caches, Effort, EnvironmentSpec, HostFacts, Looks, Plan, SliceChoice, SpecError, StartPlan, Started,
+    WorkloadPlan,
 };
 use weigh_workloads::start_workload;
 
@@ -117,19 +118,27 @@ fn environments(
             Err(Failure::input("--start compares two environments, not two commands")
                 .hint("leave --start out"))
         }
-        (environment, _) => Ok(vec![environment.unwrap_or_else(|| "native".into())]),
+        (environment, _) => {
+            let environment = environment.unwrap_or_else(|| "native".into());
+            checked("OLD", &environment)?;
+            Ok(vec![environment])
+        }
     }
 }
 
 /// Returns the environments, with labels if nothing else tells them apart.
 fn labelled(old: String, new: String) -> Result<(String, String), Failure> {
-    let [one, other] = [&old, &new].map(|text| EnvironmentSpec::parse(text).map(|spec| spec.to_string()));
-    let (one, other) = (
-        one.map_err(|error| Failure::of_spec("OLD", &error))?,
-        other.map_err(|error| Failure::of_spec("NEW", &error))?,
-    );
+    let (one, other) = (checked("OLD", &old)?, checked("NEW", &new)?);
     if one != other {
         return Ok((old, new));
     }
     Ok((request::with_label(&old, "old"), request::with_label(&new, "new")))
+}
+
+/// Returns the canonical form of the environment that an argument names.
+fn checked(argument: &str, text: &str) -> Result<String, Failure> {
+    let wrong = |error: SpecError| Failure::of_spec(argument, &error);
+    let spec = EnvironmentSpec::parse(text).map_err(wrong)?;
+    weigh_platforms::resolve(&spec).map_err(wrong)?;
+    Ok(spec.to_string())
 }
