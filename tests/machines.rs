@@ -395,5 +395,13 @@ fn a_gate_compares_two_kernels() {
     assert!(names[0].contains("old/vmlinuz-") && names[1].contains("new/vmlinuz-"), "{names:?}");
     let trials = trials(&stage.here().join("r"));
     assert!(names.iter().all(|name| trials.iter().any(|trial| trial["environment"] == *name)), "{names:?}");
+    // Reports name the builds by their paths, and have the release that each guest ran. In Markdown
+    // some signs follow a backslash.
+    let (report, comment) = (shown(&stage, "r"), stage.read("c.md").replace('\\', ""));
+    for name in names {
+        let (_, release) = name.split_once("/vmlinuz-").unwrap();
+        assert_eq!(named(&report, "environments", name)["facts"]["kernel"], release, "{name}");
+        assert!(comment.contains(name), "{name}: {comment}");
+    }
     stage.host_is_as_before();
 }
