@@ -1,6 +1,6 @@
 //! Bencher Metric Format: an object of benchmarks, each an object of measures.
 //!
-//! Bencher refuses a file with a name that is too long.
+//! Bencher refuses a file with a name that is too long, or with a value that is no number.
 
 use super::{benchmark, measured};
 use crate::json::to_json;
@@ -24,7 +24,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         };
         let name = short(name, MOST_OF_MEASURE)?;
         measures.insert(name, measure([summary.median, summary.p05, summary.p95]));
-        if let Some(overhead) = cell.overhead {
+        if let Some(overhead) = cell.overhead.filter(|overhead| overhead.estimate.is_finite()) {
             let percent = [overhead.estimate, overhead.low, overhead.high].map(|part| part * 100.0);
             let name = short(format!("{metric} overhead (%)"), MOST_OF_MEASURE)?;
             measures.insert(name, measure(percent));
@@ -38,8 +38,11 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
     Ok(to_json(&benchmarks)?)
 }
 
+/// A value with its bounds, without those that are infinite, which JSON cannot hold.
 fn measure([value, low, high]: [f64; 3]) -> Value {
-    json!({ "value": value, "lower_value": low, "upper_value": high })
+    let numbers = [("value", value), ("lower_value", low), ("upper_value", high)];
+    let finite = numbers.into_iter().filter(|(_, number)| number.is_finite());
+    Value::Object(finite.map(|(key, number)| (key.to_string(), number.into())).collect())
 }
 
 /// Returns the name unless it is too long.

@@ -1,9 +1,12 @@
 //! Formats of other tools: they parse and hold the values of the report, and names cannot break out
 //! of them.
 
-use crate::common::{all, hostile, hostile_samples};
+use crate::common::{all, hostile, hostile_samples, standard};
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use weigh_report::{Format, Options, Report, ReportError, render};
+use weigh_stats::Interval;
 
 const FORMATS: [Format; 6] = [
     Format::Bencher,
@@ -93,6 +96,90 @@ fn medians_and_overheads_are_those_of_the_report() {
     }
 }
 
+/// A measure as Bencher reads it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BencherMeasure {
+    value: f64,
+    lower_value: f64,
+    upper_value: f64,
+}
+
+/// Bencher's schema has objects of objects of numbers. Its adapter refuses a file for one name that
+/// is empty or too long, and for a measure's name that begins or ends in a space.
+#[test]
+fn bencher_finds_numbers_under_names_that_it_takes() {
+    for (name, report) in all() {
+        let text = written(&report, Format::Bencher).unwrap();
+        let benchmarks: BTreeMap<String, BTreeMap<String, BencherMeasure>> =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (benchmark, measures) in &benchmarks {
+            assert!((1..=1024).contains(&benchmark.len()), "{name}: {benchmark}");
+            assert!(!measures.is_empty(), "{name}: {benchmark}");
+            for (measure, BencherMeasure { value, lower_value, upper_value }) in measures {
+                let is_taken = (1..=64).contains(&measure.len()) && measure.trim() == measure;
+                assert!(is_taken, "{name}: `{measure}`");
+                assert!(lower_value <= value && value <= upper_value, "{name}: {benchmark} {measure}");
+            }
+        }
+    }
+}
+
+/// JSON has no infinite numbers, and Bencher's schema has no `null`.
+#[test]
+fn bencher_gets_no_infinite_numbers() {
+    let with = |change: fn(&mut Interval)| -> Value {
+        let mut report = standard();
+        report.analysis.cells.iter_mut().filter_map(|cell| cell.overhead.as_mut()).for_each(change);
+        serde_json::from_str(&written(&report, Format::Bencher).unwrap()).unwrap()
+    };
+    let overheads = |json: &Value| -> Vec<Value> {
+        let measures = json.as_object().unwrap().values().flat_map(|of| of.as_object().unwrap());
+        let overheads = measures.filter(|(name, _)| name.ends_with(" overhead (%)"));
+        overheads.map(|(_, measure)| measure.clone()).collect()
+    };
+    let endless = overheads(&with(|overhead| overhead.high = f64::INFINITY));
+    assert!(!endless.is_empty());
+    for measure in endless {
+        let keys: Vec<&str> = measure.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["value", "lower_value"]);
+    }
+    assert!(overheads(&with(|overhead| overhead.estimate = f64::INFINITY)).is_empty());
+}
+
+/// A result as github-action-benchmark reads it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActionResult {
+    name: String,
+    unit: String,
+    value: f64,
+    range: String,
+    extra: String,
+}
+
+/// github-action-benchmark's schema has a list of texts and numbers. The action refuses an empty
+/// list, finds the result of an earlier commit by its name, and reads the number after `±`.
+#[test]
+fn github_action_benchmark_finds_texts_and_numbers() {
+    for (name, report) in all() {
+        for format in [Format::GithubSmaller, Format::GithubBigger] {
+            let Ok(text) = written(&report, format) else { continue };
+            let results: Vec<ActionResult> =
+                serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(!results.is_empty(), "{name}");
+            let mut names = BTreeSet::new();
+            for ActionResult { name: result, unit, value, range, extra } in &results {
+                assert!(names.insert(result), "{name}: two results have the name {result}");
+                assert!(value.is_finite() && !unit.is_empty(), "{name}: {result}");
+                let spread = range.strip_prefix("± ").and_then(|number| number.parse::<f64>().ok());
+                assert!(spread.is_some_and(|spread| spread >= 0.0), "{name}: {result} {range}");
+                assert!(extra.starts_with("n "), "{name}: {result} {extra}");
+            }
+        }
+    }
+}
+
 /// A line of OpenMetrics: the family and the number of labels. `None` if it is not a sample.
 fn sample(line: &str) -> Option<(&str, usize)> {
     let (family, rest) = line.split_once('{')?;
@@ -157,7 +244,7 @@ fn names_do_not_break_out() {
 #[test]
 fn names_that_bencher_takes_are_written_and_longer_ones_refused() {
     let renamed = |letter: &str, metric: usize| {
-        let mut report = crate::common::standard();
+        let mut report = standard();
         for cell in &mut report.analysis.cells {
             let name = letter.repeat(300);
             (cell.environment, cell.workload, cell.metric.name) = (name.clone(), name, "m".repeat(metric));
