@@ -181,14 +181,6 @@ impl GuestCore {
         PlatformError::Launch { platform: self.platform, reason, log: Some(self.log.clone()) }
     }
 
-    /// Runs a program by the probe, as the agent of a machine: see [`exec::by_agent`].
-    pub(crate) fn exec_by_agent(&mut self, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        match &mut self.session {
-            Some(session) => exec::by_agent(session, request),
-            None => Err(self.failed(&"it has been stopped")),
-        }
-    }
-
     /// Asks the probe to end, unless the guest cannot answer or must not end, and closes the
     /// session. Returns whether the probe agreed.
     pub(crate) fn shut_down(&mut self, deadline: Duration) -> bool {
@@ -255,6 +247,10 @@ pub(crate) fn with_tail(error: &str, log: &Path) -> String {
 
 /// The parts in which guests of different platforms differ.
 pub(crate) trait Backend: Send + Sized {
+    /// The probe runs the programs of [`Guest::exec`], as the agent of a machine does: see
+    /// [`exec::by_agent`].
+    const AGENT: bool = false;
+
     /// [`Guest::processes`].
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         core.cgroup.iter().flat_map(Cgroup::processes).collect()
@@ -311,7 +307,7 @@ pub(crate) trait Backend: Send + Sized {
     }
 
     /// Returns the command of the platform that runs a program in this guest, beside the probe. A
-    /// machine has none, and [`Backend::exec`] asks its agent.
+    /// machine with an agent needs none.
     fn client(&self, core: &GuestCore, request: &ExecRequest<'_>) -> Result<Invocation> {
         let _ = request;
         let reason = format!("{} has no command that runs a program in a running guest", core.platform);
@@ -320,7 +316,13 @@ pub(crate) trait Backend: Send + Sized {
 
     /// [`Guest::exec`].
     fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        exec::run(self.client(core, request)?, request, &core.log)
+        if !Self::AGENT {
+            return exec::run(self.client(core, request)?, request, &core.log);
+        }
+        match &mut core.session {
+            Some(session) => exec::by_agent(session, request),
+            None => Err(core.failed(&"it has been stopped")),
+        }
     }
 
     /// Writes the guest to a directory, see [`Guest::save`].

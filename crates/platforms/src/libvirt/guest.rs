@@ -7,7 +7,6 @@ use super::storage::{self, Storage};
 use super::virsh::{COMMAND_DEADLINE, Ended, Virsh, VirshError};
 use super::xml::{Domain, SharedFiles};
 use super::{Libvirt, PLATFORM, Settings, net};
-use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::qemu::SLACK_BYTES;
 use crate::qemu::accel::Acceleration;
@@ -304,6 +303,8 @@ impl LibvirtMachine {
 }
 
 impl Backend for LibvirtMachine {
+    const AGENT: bool = true;
+
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         let inside = core.cgroup.iter().flat_map(Cgroup::processes);
         let mut processes: Vec<u32> =
@@ -367,10 +368,6 @@ impl Backend for LibvirtMachine {
             put("not-tuned", self.notes.join("; "));
         }
         Ok(facts)
-    }
-
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        core.exec_by_agent(request)
     }
 
     /// The guest's clocks stop with its CPUs: the guest does not see the time while frozen.

@@ -14,7 +14,6 @@ use super::state::{self, Saved};
 use super::storage::Storage;
 use super::tune::{Tune, asked};
 use super::{PLATFORM, SLACK_BYTES, Settings};
-use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore};
 use crate::network::NetworkEnd;
 use crate::vm::{SHUTDOWN_DEADLINE, tap};
@@ -261,6 +260,8 @@ impl QemuMachine {
 }
 
 impl Backend for QemuMachine {
+    const AGENT: bool = true;
+
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         match &core.cgroup {
             Some(cgroup) => cgroup.processes(),
@@ -300,10 +301,6 @@ impl Backend for QemuMachine {
 
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         self.end_seen(core)
-    }
-
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        core.exec_by_agent(request)
     }
 
     /// Pauses the machine and writes its state.

@@ -2,7 +2,6 @@
 
 use super::MEMORY_PLACE;
 use super::root::init_argument;
-use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore, HELLO_DEADLINE};
 use crate::mapped::{MONITOR_USER, grant_traverse};
 use crate::qemu::share::with_parts;
@@ -142,9 +141,7 @@ fn pin(pid: u32, cpu: u32) -> Result<()> {
 pub(super) struct UmlMachine;
 
 impl Backend for UmlMachine {
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        core.exec_by_agent(request)
-    }
+    const AGENT: bool = true;
 
     fn end(&mut self, core: &mut GuestCore) -> Result<()> {
         if core.shut_down(SHUTDOWN_DEADLINE) && core.program_ended(EXIT_DEADLINE) {

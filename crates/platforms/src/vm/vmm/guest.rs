@@ -2,7 +2,6 @@
 
 use super::channel::{Channel, connect};
 use super::{API_SOCKET, Machine, Monitor, Parts, Prepared, Settings, Sizes, Vmm, kvm, threads};
-use crate::exec::{ExecRequest, ExecResult};
 use crate::guest::{Backend, CoreGuest, GuestCore, with_tail};
 use crate::helpers::fnv_1a;
 use crate::network::NetworkEnd;
@@ -244,6 +243,8 @@ fn name(run: &str, instance: u64) -> String {
 }
 
 impl Backend for VmmMachine {
+    const AGENT: bool = true;
+
     fn processes(&self, core: &GuestCore) -> Vec<u32> {
         match &core.cgroup {
             Some(cgroup) => cgroup.processes(),
@@ -258,10 +259,6 @@ impl Backend for VmmMachine {
     fn exit_reason(&mut self, core: &mut GuestCore) -> Option<String> {
         let ended = core.program.as_mut()?.try_wait().ok()??;
         Some(format!("its monitor ended ({ended})"))
-    }
-
-    fn exec(&mut self, core: &mut GuestCore, request: &ExecRequest<'_>) -> Result<ExecResult> {
-        core.exec_by_agent(request)
     }
 
     /// Pauses the machine and writes its state.
