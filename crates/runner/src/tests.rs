@@ -4,34 +4,55 @@
 #[allow(dead_code, reason = "these tests use a part of it")]
 pub(crate) mod common;
 
+use crate::pool::PoolEntry;
 use crate::run::Runner;
 use crate::{Run, RunOptions};
 use common::{Bench, assert_complete, facts, fixed, plan};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use weigh_host::cgroup::Cgroup;
-use weigh_model::{EnvironmentSpec, Event, FinishReason};
+use weigh_model::{EnvironmentSpec, Event, FinishReason, Plan, TrialFailure};
 use weigh_platforms::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Session, find,
 };
 
-/// Instances that are not frozen.
-static AWAKE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+/// The fake platform with room for so many guests, which checks that nothing else is awake during a
+/// guest's call or launch.
+struct Watched {
+    room: usize,
+    up: Up,
+}
 
-/// The fake platform, which checks that nothing else is awake during a guest's call or launch.
-struct Watched;
+/// Guests that have not been stopped, each with whether it is awake.
+type Up = Arc<Mutex<BTreeMap<u64, bool>>>;
 
 struct WatchedGuest {
     inner: Box<dyn Guest>,
     instance: u64,
+    up: Up,
 }
 
 fn fake() -> &'static dyn Platform {
     find("null").expect("the fake platform is always there")
+}
+
+fn watched(room: usize) -> &'static Watched {
+    Box::leak(Box::new(Watched { room, up: Up::default() }))
+}
+
+/// The guests that are awake.
+fn awake(up: &Up) -> Vec<u64> {
+    let up = up.lock().unwrap();
+    up.iter().filter(|(_, is_awake)| **is_awake).map(|(instance, _)| *instance).collect()
+}
+
+impl WatchedGuest {
+    fn note(&self, is_awake: bool) {
+        self.up.lock().unwrap().insert(self.instance, is_awake);
+    }
 }
 
 impl Platform for Watched {
@@ -48,11 +69,15 @@ impl Platform for Watched {
         fake().prepare(host, request)
     }
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
+        if self.up.lock().unwrap().len() >= self.room {
+            let (platform, reason) = ("watched", "there is no room".into());
+            return Err(PlatformError::Launch { platform, reason, log: None });
+        }
         let inner = fake().launch(host, request)?;
-        let mut awake = AWAKE.lock().unwrap();
-        assert!(awake.is_empty(), "launched while {awake:?} were awake");
-        awake.insert(request.instance);
-        Ok(Box::new(WatchedGuest { inner, instance: request.instance }))
+        assert_eq!(awake(&self.up), [0; 0], "awake during a launch");
+        let guest = WatchedGuest { inner, instance: request.instance, up: Arc::clone(&self.up) };
+        guest.note(true);
+        Ok(Box::new(guest))
     }
     fn host_changes(&self, _: &GuestRequest) -> Vec<String> {
         Vec::new()
@@ -61,7 +86,7 @@ impl Platform for Watched {
 
 impl Guest for WatchedGuest {
     fn session(&mut self) -> &mut Session {
-        assert_eq!(*AWAKE.lock().unwrap(), BTreeSet::from([self.instance]));
+        assert_eq!(awake(&self.up), [self.instance]);
         self.inner.session()
     }
     fn processes(&self) -> Vec<u32> {
@@ -80,92 +105,30 @@ impl Guest for WatchedGuest {
         self.inner.address()
     }
     fn freeze(&mut self) -> Result<(), PlatformError> {
-        AWAKE.lock().unwrap().remove(&self.instance);
+        self.note(false);
         self.inner.freeze()
     }
     fn thaw(&mut self) -> Result<(), PlatformError> {
-        AWAKE.lock().unwrap().insert(self.instance);
+        self.note(true);
         self.inner.thaw()
     }
     fn stop(&mut self) -> Result<(), PlatformError> {
-        AWAKE.lock().unwrap().remove(&self.instance);
+        self.up.lock().unwrap().remove(&self.instance);
         self.inner.stop()
     }
 }
 
-/// The number of guests that [`Narrow`] has room for: one.
-static ROOM: AtomicU32 = AtomicU32::new(1);
-
-/// The fake platform with room for one guest.
-struct Narrow;
-
-struct NarrowGuest {
-    inner: Box<dyn Guest>,
+/// A run of three blocks that came to its end.
+struct Complete {
+    failures: Vec<TrialFailure>,
+    warnings: Vec<String>,
+    launches: u64,
 }
 
-impl Platform for Narrow {
-    fn about(&self) -> &'static About {
-        &About { name: "narrow", summary: "", keys: &[] }
-    }
-    fn capabilities(&self, environment: &EnvironmentSpec) -> Capabilities {
-        Capabilities { reserves: true, ..fake().capabilities(environment) }
-    }
-    fn availability(&self, host: &Host) -> Availability {
-        fake().availability(host)
-    }
-    fn prepare(&self, host: &Host, request: &GuestRequest) -> Result<(), PlatformError> {
-        fake().prepare(host, request)
-    }
-    fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
-        let took = ROOM.fetch_update(SeqCst, SeqCst, |room| room.checked_sub(1));
-        let full =
-            |_| PlatformError::Launch { platform: "narrow", reason: "there is no room".into(), log: None };
-        took.map_err(full)?;
-        Ok(Box::new(NarrowGuest { inner: fake().launch(host, request)? }))
-    }
-    fn host_changes(&self, _: &GuestRequest) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-impl Guest for NarrowGuest {
-    fn session(&mut self) -> &mut Session {
-        self.inner.session()
-    }
-    fn processes(&self) -> Vec<u32> {
-        self.inner.processes()
-    }
-    fn cgroup(&self) -> Option<&Cgroup> {
-        self.inner.cgroup()
-    }
-    fn log(&self) -> Option<PathBuf> {
-        self.inner.log()
-    }
-    fn spawned_ns(&self) -> u64 {
-        self.inner.spawned_ns()
-    }
-    fn address(&self) -> Option<IpAddr> {
-        self.inner.address()
-    }
-    fn freeze(&mut self) -> Result<(), PlatformError> {
-        self.inner.freeze()
-    }
-    fn thaw(&mut self) -> Result<(), PlatformError> {
-        self.inner.thaw()
-    }
-    fn stop(&mut self) -> Result<(), PlatformError> {
-        ROOM.fetch_add(1, SeqCst);
-        self.inner.stop()
-    }
-}
-
-/// Two environments whose guests reserve what they may use find no room beside each other: each is
-/// up for its trials alone, and nothing fails.
-#[test]
-fn guests_without_room_beside_each_other_are_measured_in_turn() {
+/// Runs a plan of three blocks without a pilot, after `change` to its environments.
+fn complete(plan: &Plan, change: impl FnOnce(&mut [PoolEntry])) -> Complete {
     let bench = Bench::new();
-    let plan = plan(&["null", "null:label=b", "null:label=c"], &["u", "v"], fixed(3));
-    let mut store = bench.create(&plan);
+    let mut store = bench.create(plan);
     let host = common::host(bench.path());
     let (facts, interrupt) = (facts(), AtomicBool::new(false));
     let (now, weather): (_, common::Weather) = (Default::default(), Box::new(|_| common::quiet()));
@@ -176,78 +139,61 @@ fn guests_without_room_beside_each_other_are_measured_in_turn() {
             warnings.push(message);
         }
     };
+    let options = RunOptions { skip_pilot: true, ..RunOptions::default() };
     let mut runner = Runner::begin(Run {
-        plan: &plan,
+        plan,
         host: &host,
         host_facts: &facts,
         store: &mut store,
         sensors: &mut sensors,
         interrupt: &interrupt,
         emit: &mut emit,
-        options: RunOptions::default(),
+        options,
     })
     .unwrap();
-    for entry in &mut runner.pool.entries[1..] {
-        entry.platform = &Narrow;
-        entry.can.reserves = true;
-    }
-    let reason = runner.complete(RunOptions { skip_pilot: true, ..RunOptions::default() }).unwrap();
-    assert_eq!(reason, FinishReason::Blocks);
-    assert!(runner.pool.crowded);
+    change(&mut runner.pool.entries);
+    assert_eq!(runner.complete(options).unwrap(), FinishReason::Blocks);
+    let launches = runner.statistics.launches;
     drop(runner);
-    assert_complete(&plan, &store, 3);
-    let failures: Vec<_> = common::trials(&store).iter().filter_map(common::failure).cloned().collect();
+    assert_complete(plan, &store, 3);
+    let failures = common::trials(&store).iter().filter_map(common::failure).cloned().collect();
+    Complete { failures, warnings, launches }
+}
+
+/// Two environments whose guests reserve what they may use find no room beside each other: each is
+/// up for its trials alone, and nothing fails.
+#[test]
+fn guests_without_room_beside_each_other_are_measured_in_turn() {
+    let narrow = watched(1);
+    let plan = plan(&["null", "null:label=b", "null:label=c"], &["u", "v"], fixed(3));
+    let Complete { failures, warnings, .. } = complete(&plan, |entries| {
+        for entry in &mut entries[1..] {
+            entry.platform = narrow;
+            entry.can.reserves = true;
+        }
+    });
     assert!(failures.is_empty(), "{failures:?}");
-    assert_eq!(
-        warnings.iter().filter(|warning| warning.contains("finds no room")).count(),
-        1,
-        "{warnings:?}"
-    );
-    assert_eq!(ROOM.load(SeqCst), 1, "every guest was stopped");
+    let of_room = warnings.iter().filter(|warning| warning.contains("finds no room"));
+    assert_eq!(of_room.count(), 1, "{warnings:?}");
+    assert!(narrow.up.lock().unwrap().is_empty(), "every guest was stopped");
 }
 
 #[test]
 fn only_one_instance_is_awake() {
     for reuse in [false, true] {
-        let bench = Bench::new();
+        let roomy = watched(usize::MAX);
         // One environment loses its instance in each block, so that instances are launched between
         // trials too.
         let mut plan = plan(&["null", "null:fault=die,at=1", "null:label=c"], &["u", "v", "w"], fixed(3));
         plan.guest.reuse = reuse;
         plan.workloads[1].warmup = 1;
-        let mut store = bench.create(&plan);
-        let host = common::host(bench.path());
-        let (facts, interrupt) = (facts(), AtomicBool::new(false));
-        let (now, weather): (_, common::Weather) = (Default::default(), Box::new(|_| common::quiet()));
-        let mut sensors = common::Scripted::new(&now, &weather);
-        let mut emit = |_| {};
-        let mut runner = Runner::begin(Run {
-            plan: &plan,
-            host: &host,
-            host_facts: &facts,
-            store: &mut store,
-            sensors: &mut sensors,
-            interrupt: &interrupt,
-            emit: &mut emit,
-            options: RunOptions::default(),
-        })
-        .unwrap();
-        for entry in &mut runner.pool.entries {
-            entry.platform = &Watched;
-        }
-        let reason = runner.complete(RunOptions { skip_pilot: true, ..RunOptions::default() }).unwrap();
-        assert_eq!(reason, FinishReason::Blocks);
-        let launches = runner.statistics.launches;
+        let Complete { failures, launches, .. } =
+            complete(&plan, |entries| entries.iter_mut().for_each(|entry| entry.platform = roomy));
         assert!(launches > if reuse { 3 } else { 9 }, "{launches}");
-        drop(runner);
-        assert_complete(&plan, &store, 3);
         // The last words of a guest that died are reported.
-        let failures: Vec<_> = common::trials(&store).iter().filter_map(common::failure).cloned().collect();
         assert!(!failures.is_empty());
-        assert!(
-            failures.iter().all(|failure| failure.log.as_deref() == Some("/console.log")),
-            "{failures:?}"
-        );
-        assert!(AWAKE.lock().unwrap().is_empty());
+        let has_log = |failure: &TrialFailure| failure.log.as_deref() == Some("/console.log");
+        assert!(failures.iter().all(has_log), "{failures:?}");
+        assert!(roomy.up.lock().unwrap().is_empty(), "every guest was stopped");
     }
 }
