@@ -460,6 +460,10 @@ pub enum PlatformError {
         /// The log with what the platform's tools and the guest said.
         log: Option<PathBuf>,
     },
+    /// A guest did not start because others leave no room for what it reserves
+    /// ([`Capabilities::reserves`]); the error of its start.
+    #[error(transparent)]
+    NoRoom(Box<PlatformError>),
     /// A guest or what it needed is still there.
     #[error("a guest of {platform} could not be ended: {reason}; `weigh clean` tries again")]
     Stop {
@@ -535,6 +539,15 @@ impl PlatformError {
     /// Returns the error for a ledger entry that names something of somebody else.
     pub(crate) fn foreign(what: &str, id: &str) -> Self {
         Self::StillThere(format!("the {what} {id} does not have a name of weighbridge's"))
+    }
+
+    /// The log of a guest that did not start, if there is one.
+    pub fn log(&self) -> Option<&Path> {
+        match self {
+            Self::Launch { log, .. } => log.as_deref(),
+            Self::NoRoom(error) => error.log(),
+            _ => None,
+        }
     }
 
     /// For `map_err`: makes a [`PlatformError::Io`] that says what was being done.

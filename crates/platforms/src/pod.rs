@@ -195,7 +195,11 @@ impl Platform for Pod {
         let namespace = namespace(host, request);
         let wanted = setting(self, &request.environment, "here");
         let place = Place { here: wanted == "yes", ..proof.place };
-        Ok(Box::new(guest::launch(host, request, kubectl, namespace, place)?.0))
+        match guest::launch(host, request, kubectl, namespace, place) {
+            Ok((guest, _)) => Ok(Box::new(guest)),
+            Err(error) if lacks_room(&error.to_string()) => Err(PlatformError::NoRoom(Box::new(error))),
+            Err(error) => Err(error),
+        }
     }
 
     fn host_changes(&self, request: &GuestRequest) -> Vec<String> {
@@ -283,6 +287,13 @@ fn prove(host: &Host, request: &GuestRequest) -> Result<Proof> {
     Ok(proof)
 }
 
+/// Whether a pod that was started before lacks room now: the kubelet says so (`OutOfcpu`), or the
+/// scheduler, or the quota of the namespace.
+fn lacks_room(error: &str) -> bool {
+    let says = ["refused the pod: OutOf", "Insufficient ", "Too many pods", "exceeded quota"];
+    says.iter().any(|words| error.contains(words))
+}
+
 /// Makes the namespace of a run unless it exists.
 fn make_namespace(host: &Host, kubectl: &Kubectl, name: &str) -> Result<()> {
     let change = Change::Platform {
@@ -359,6 +370,20 @@ mod tests {
             crate::defaults().all(|platform| platform.name() != PLATFORM),
             "nobody's cluster is used unasked"
         );
+    }
+
+    #[test]
+    fn a_lack_of_room_is_told_from_other_failures() {
+        for (error, lacks) in [
+            ("the node n1 refused the pod: OutOfcpu (Node didn't have enough resource)", true),
+            ("no node takes the pod (0/1 nodes are available: 1 Insufficient memory.)", true),
+            ("pods \"a\" is forbidden: exceeded quota: small, requested: limits.cpu=2", true),
+            ("pods \"a\" is forbidden: failed quota: small: must specify requests.cpu for: guest", false),
+            ("no node takes the pod (0/1 nodes are available: 1 node(s) were unschedulable.)", false),
+            ("ErrImagePull: no such host", false),
+        ] {
+            assert_eq!(lacks_room(error), lacks, "{error}");
+        }
     }
 
     #[test]

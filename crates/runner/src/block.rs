@@ -114,7 +114,8 @@ impl Runner<'_> {
             self.retire_others(environment)?;
         }
         let mut launched = self.pool.launch(environment, &mut self.statistics);
-        if launched.is_err() && self.retire_others(environment)? {
+        let lacks_room = launched.as_ref().is_err_and(|failure| failure.lacks_room);
+        if lacks_room && self.retire_others(environment)? {
             launched = self.pool.launch(environment, &mut self.statistics);
             if launched.is_ok() {
                 self.pool.crowded = true;

@@ -246,6 +246,7 @@ impl<'a> EnvironmentPool<'a> {
                 instance: number,
                 reason: failure.reason,
                 log: log.clone(),
+                lacks_room: false,
             })?;
         }
         let clock = GuestClock::identify(guest.session(), can.timed, &self.host_facts.boot)
@@ -276,6 +277,7 @@ impl<'a> EnvironmentPool<'a> {
             instance,
             reason: "no port of the host is free for a server; end some of what listens on ports".into(),
             log: None,
+            lacks_room: false,
         })
     }
 

@@ -89,11 +89,7 @@ impl StartOutcome {
 
 /// The failure of a guest that did not start.
 fn not_launched(error: &PlatformError) -> Failure {
-    let log = match error {
-        PlatformError::Launch { log, .. } => log.clone(),
-        _ => None,
-    };
-    Failure { log, ..Failure::new(FailureKind::Launch, describe(error)) }
+    Failure { log: error.log().map(Into::into), ..Failure::new(FailureKind::Launch, describe(error)) }
 }
 
 /// The time between two timestamps. If the later one reads earlier, it comes from another clock,

@@ -71,7 +71,8 @@ impl Platform for Watched {
     fn launch(&self, host: &Host, request: &GuestRequest) -> Result<Box<dyn Guest>, PlatformError> {
         if self.up.lock().unwrap().len() >= self.room {
             let (platform, reason) = ("watched", "there is no room".into());
-            return Err(PlatformError::Launch { platform, reason, log: None });
+            let failed = PlatformError::Launch { platform, reason, log: None };
+            return Err(PlatformError::NoRoom(Box::new(failed)));
         }
         let inner = fake().launch(host, request)?;
         assert_eq!(awake(&self.up), [0; 0], "awake during a launch");
@@ -176,6 +177,16 @@ fn guests_without_room_beside_each_other_are_measured_in_turn() {
     let of_room = warnings.iter().filter(|warning| warning.contains("finds no room"));
     assert_eq!(of_room.count(), 1, "{warnings:?}");
     assert!(narrow.up.lock().unwrap().is_empty(), "every guest was stopped");
+}
+
+/// A guest that does not start for another cause than room is not launched a second time, and the
+/// others stay up.
+#[test]
+fn guests_that_fail_for_another_cause_are_launched_once() {
+    let plan = plan(&["null", "null:label=b", "null:label=c", "null:launch=fail"], &["u", "v"], fixed(3));
+    let Complete { failures, launches, .. } =
+        complete(&plan, |entries| entries.iter_mut().for_each(|entry| entry.can.reserves = true));
+    assert_eq!((failures.len(), launches), (3 * 2, 3 * 4), "{failures:?}");
 }
 
 #[test]

@@ -255,8 +255,9 @@ fn errors_and_pod_states_of_a_cluster_are_reported() {
         (waiting, "weigh image pack"),
     ] {
         fake.say("status", &status.to_string());
-        let error = bench.launch(&bench.request(&fake.environment(""))).err().unwrap().to_string();
-        assert!(error.contains(word), "{error}");
+        let error = bench.launch(&bench.request(&fake.environment(""))).err().unwrap();
+        assert!(error.to_string().contains(word), "{error}");
+        assert_eq!(matches!(error, PlatformError::NoRoom(_)), word == "cpus=", "{error}");
     }
     fake.unsay("status");
     // The probe in the image is not this weighbridge's.

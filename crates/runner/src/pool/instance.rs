@@ -66,16 +66,16 @@ pub(crate) struct LaunchFailure {
     pub(crate) reason: String,
     /// The log of the platform's tools and the guest, if the platform keeps one.
     pub(crate) log: Option<PathBuf>,
+    /// Whether other guests leave no room for it.
+    pub(crate) lacks_room: bool,
 }
 
 impl LaunchFailure {
     /// `guest_log` is used for errors that name no log of their own.
     pub(super) fn new(instance: u64, error: &PlatformError, guest_log: Option<PathBuf>) -> Self {
-        let log = match error {
-            PlatformError::Launch { log, .. } => log.clone(),
-            _ => None,
-        };
-        Self { instance, reason: describe(error), log: log.or(guest_log) }
+        let log = error.log().map(PathBuf::from).or(guest_log);
+        let lacks_room = matches!(error, PlatformError::NoRoom(_));
+        Self { instance, reason: describe(error), log, lacks_room }
     }
 }
 
