@@ -6,15 +6,14 @@ pub(crate) mod common;
 
 use crate::pool::PoolEntry;
 use crate::run::Runner;
-use crate::{Run, RunOptions};
-use common::{Bench, assert_complete, facts, fixed, plan};
+use crate::{Finish, Run, RunnerError};
+use common::{Bench, Outing, assert_complete, failure, fixed, go_on_by, plan, trials, warnings};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use weigh_host::cgroup::Cgroup;
-use weigh_model::{EnvironmentSpec, Event, FinishReason, Plan, TrialFailure};
+use weigh_model::{EnvironmentSpec, FinishReason, Plan, TrialFailure};
 use weigh_platforms::{
     About, Availability, Capabilities, Guest, GuestRequest, Host, Platform, PlatformError, Session, find,
 };
@@ -119,46 +118,24 @@ impl Guest for WatchedGuest {
     }
 }
 
-/// A run of three blocks that came to its end.
-struct Complete {
-    failures: Vec<TrialFailure>,
-    warnings: Vec<String>,
-    launches: u64,
-}
-
-/// Runs a plan of three blocks without a pilot, after `change` to its environments.
-fn complete(plan: &Plan, change: impl FnOnce(&mut [PoolEntry])) -> Complete {
-    let bench = Bench::new();
+/// Runs a plan of three blocks without a pilot, after `change` to its environments. Also returns the
+/// failures.
+fn complete(plan: &Plan, change: impl FnOnce(&mut [PoolEntry])) -> (Outing, Vec<TrialFailure>) {
+    let bench = Bench::without_pilot();
     let mut store = bench.create(plan);
-    let host = common::host(bench.path());
-    let (facts, interrupt) = (facts(), AtomicBool::new(false));
-    let (now, weather): (_, common::Weather) = (Default::default(), Box::new(|_| common::quiet()));
-    let mut sensors = common::Scripted::new(&now, &weather);
-    let mut warnings = Vec::new();
-    let mut emit = |event: Event| {
-        if let Event::Warning { message } = event {
-            warnings.push(message);
-        }
+    let run = |run: Run<'_>| -> Result<Finish, RunnerError> {
+        let options = run.options;
+        let mut runner = Runner::begin(run)?;
+        change(&mut runner.pool.entries);
+        let reason = runner.complete(options)?;
+        Ok(Finish { reason, blocks_done: runner.blocks_done(), statistics: runner.statistics })
     };
-    let options = RunOptions { skip_pilot: true, ..RunOptions::default() };
-    let mut runner = Runner::begin(Run {
-        plan,
-        host: &host,
-        host_facts: &facts,
-        store: &mut store,
-        sensors: &mut sensors,
-        interrupt: &interrupt,
-        emit: &mut emit,
-        options,
-    })
-    .unwrap();
-    change(&mut runner.pool.entries);
-    assert_eq!(runner.complete(options).unwrap(), FinishReason::Blocks);
-    let launches = runner.statistics.launches;
-    drop(runner);
+    let (options, weather) = (bench.options, &bench.weather);
+    let outing = go_on_by(run, bench.path(), plan, &mut store, options, weather, |_, _| {}).unwrap();
+    assert_eq!(outing.finish.reason, FinishReason::Blocks);
     assert_complete(plan, &store, 3);
-    let failures = common::trials(&store).iter().filter_map(common::failure).cloned().collect();
-    Complete { failures, warnings, launches }
+    let failures = trials(&store).iter().filter_map(failure).cloned().collect();
+    (outing, failures)
 }
 
 /// Two environments whose guests reserve what they may use find no room beside each other: each is
@@ -167,13 +144,14 @@ fn complete(plan: &Plan, change: impl FnOnce(&mut [PoolEntry])) -> Complete {
 fn guests_without_room_beside_each_other_are_measured_in_turn() {
     let narrow = watched(1);
     let plan = plan(&["null", "null:label=b", "null:label=c"], &["u", "v"], fixed(3));
-    let Complete { failures, warnings, .. } = complete(&plan, |entries| {
+    let (outing, failures) = complete(&plan, |entries| {
         for entry in &mut entries[1..] {
             entry.platform = narrow;
             entry.can.reserves = true;
         }
     });
     assert!(failures.is_empty(), "{failures:?}");
+    let warnings = warnings(&outing);
     let of_room = warnings.iter().filter(|warning| warning.contains("finds no room"));
     assert_eq!(of_room.count(), 1, "{warnings:?}");
     assert!(narrow.up.lock().unwrap().is_empty(), "every guest was stopped");
@@ -184,8 +162,9 @@ fn guests_without_room_beside_each_other_are_measured_in_turn() {
 #[test]
 fn guests_that_fail_for_another_cause_are_launched_once() {
     let plan = plan(&["null", "null:label=b", "null:label=c", "null:launch=fail"], &["u", "v"], fixed(3));
-    let Complete { failures, launches, .. } =
+    let (outing, failures) =
         complete(&plan, |entries| entries.iter_mut().for_each(|entry| entry.can.reserves = true));
+    let launches = outing.finish.statistics.launches;
     assert_eq!((failures.len(), launches), (3 * 2, 3 * 4), "{failures:?}");
 }
 
@@ -198,8 +177,9 @@ fn only_one_instance_is_awake() {
         let mut plan = plan(&["null", "null:fault=die,at=1", "null:label=c"], &["u", "v", "w"], fixed(3));
         plan.guest.reuse = reuse;
         plan.workloads[1].warmup = 1;
-        let Complete { failures, launches, .. } =
+        let (outing, failures) =
             complete(&plan, |entries| entries.iter_mut().for_each(|entry| entry.platform = roomy));
+        let launches = outing.finish.statistics.launches;
         assert!(launches > if reuse { 3 } else { 9 }, "{launches}");
         // The last words of a guest that died are reported.
         assert!(!failures.is_empty());

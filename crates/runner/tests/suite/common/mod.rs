@@ -208,6 +208,19 @@ pub fn go_on(
     store: &mut RunDirectory,
     options: RunOptions,
     weather: &Weather,
+    watch: impl FnMut(&Event, &AtomicBool),
+) -> Result<Outing, RunnerError> {
+    go_on_by(run, directory, plan, store, options, weather, watch)
+}
+
+/// The same by another function than [`run`].
+pub fn go_on_by(
+    run: impl FnOnce(Run<'_>) -> Result<Finish, RunnerError>,
+    directory: &Path,
+    plan: &Plan,
+    store: &mut RunDirectory,
+    options: RunOptions,
+    weather: &Weather,
     mut watch: impl FnMut(&Event, &AtomicBool),
 ) -> Result<Outing, RunnerError> {
     let host = host(directory);
