@@ -1,6 +1,6 @@
 //! The user's own commands: several of them, sweeps, and what surrounds them.
 
-use crate::support::{Stage, cell_of, listed, trials, unbroken, with_native};
+use crate::support::{Stage, cell_of, listed, records, trials, unbroken, with_native};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -26,6 +26,45 @@ fn commands_have_a_setup_an_input_and_variables() {
     // Every run reads the file from its beginning; a pipe would be empty after the first.
     let failed = stage.run("run --blocks 1 --input no-such-file -- cat");
     failed.ends_with(4).says(&["the standard input no-such-file: no such file"]);
+    stage.host_is_as_before();
+}
+
+/// A quick command runs many times in each trial, equally often in all of them, and every run reads
+/// the input from its beginning.
+#[test]
+fn a_quick_command_runs_often_in_every_trial() {
+    let stage = Stage::new();
+    stage.write("words", "one\n");
+    let counted = format!("/var/tmp/{}", stage.here().display().to_string().replace('/', "-"));
+    let own = format!(
+        "--input words --setup ': > {counted}' --teardown 'wc -l < {counted} >> {counted}-trials' \
+         -- sh -c 'read word && echo $word >> {counted}'"
+    );
+    let on = "--on native;native:label=b --slices off --no-void";
+    let report = stage.measured(&format!("run {on} --blocks 3 {own}"));
+    assert_eq!(listed(&report, "failures").len(), 0, "{}", report["failures"]);
+    let number = report["iterations"][0]["iterations"].as_u64().unwrap();
+    assert!((4..=100).contains(&number), "{number} runs of a few milliseconds: {report}");
+    let run = stage.here().join("r");
+    let recorded = records(&run, "iterations");
+    assert_eq!((recorded.len(), &recorded[0]["iterations"]), (1, &Value::from(number)));
+    let of = |trial: &Value| trial["outcome"]["iterations"].as_array().unwrap().len() as u64;
+    let runs: Vec<u64> = trials(&run).iter().map(of).collect();
+    assert_eq!(runs, [number; 6], "the same in every environment and block");
+    // Each trial has one set-up, one warm-up and its runs.
+    let counts = std::fs::read_to_string(format!("{counted}-trials")).unwrap();
+    let last: Vec<u64> = counts.lines().rev().take(6).map(|line| line.trim().parse().unwrap()).collect();
+    assert_eq!(last, [number + 1; 6], "{counts}");
+    // The details say it.
+    let details = unbroken(&stage.stdout("show r --details"));
+    assert!(details.contains(&format!("{number} of sh -c")), "{details}");
+    // What the user asks for is not changed.
+    stage.stdout(&format!("run {on} --blocks 2 --iterations 2 --out s {own}"));
+    let asked = trials(&stage.here().join("s"));
+    assert!(asked.iter().all(|trial| of(trial) == 2), "{asked:?}");
+    for file in [counted.clone(), format!("{counted}-trials")] {
+        std::fs::remove_file(file).unwrap();
+    }
     stage.host_is_as_before();
 }
 
@@ -131,6 +170,9 @@ mod fakes {
         let plan = stage.stdout("run --dry-run -- one --- two");
         assert!(plan.contains("  one: one\n") && plan.contains("  two: two\n"), "{plan}");
         assert!(!plan.contains("docker") && !plan.contains("null"), "{plan}");
+        assert!(plan.contains("1 warm-up, as many measured per block as fit 100 ms, 3 at least:"), "{plan}");
+        let fixed = stage.stdout("run --dry-run --iterations 5 -- one");
+        assert!(fixed.contains("1 warm-up, 5 measured per block: one"), "{fixed}");
         stage.stdout("run --out r --on null --baseline null --control --blocks 2 -- one --- two");
         let plan = stage.read_json("r/plan.json");
         assert_eq!(plan["baseline"], "one");

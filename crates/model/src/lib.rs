@@ -56,8 +56,8 @@ pub use plan::{
     WorkloadPlan,
 };
 pub use sample::{
-    Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine, NoisyHost, OpenLoopRate,
-    Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
+    ChosenIterations, Exclusion, FailureKind, Headroom, InstanceFacts, Iteration, LoaderMachine, NoisyHost,
+    OpenLoopRate, Outcome, Record, SAMPLES_FORMAT, Trial, TrialFailure, VoidCause, VoidUnit,
 };
 pub use series::{Comparison, Observation, Series};
 pub use size::{SizeError, format_bytes, parse_bytes, parse_cpu_list, parse_duration};

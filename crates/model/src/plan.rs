@@ -14,8 +14,9 @@ use std::path::PathBuf;
 /// neighbours and runs of fixed duration; 8, the command that made it; 9, slices; 10,
 /// group-sequential runs, balanced orders and a control; 11, commands of environments, standard
 /// input from a file, failures that are ignored, gates of two builds, and shares; 12, energy
-/// and counting system calls; 13, neighbours of another environment.
-pub const PLAN_FORMAT: u32 = 13;
+/// and counting system calls; 13, neighbours of another environment; 14, numbers of runs that the
+/// pilot chooses.
+pub const PLAN_FORMAT: u32 = 14;
 
 /// Everything that decides a run: the same plan can be run again, here or on another host.
 ///
@@ -300,6 +301,11 @@ pub struct WorkloadPlan {
     pub warmup: u32,
     /// Measured runs per block, summarised as one number.
     pub iterations: u32,
+    /// How long the measured runs of a whole trial are to take together, seconds: the pilot chooses
+    /// their number, which is `iterations` at least ([`crate::ChosenIterations`]). `iterations` is
+    /// their number when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial_s: Option<f64>,
     /// Deadline of one iteration, seconds: a longer one is ended and the trial fails.
     pub deadline_s: f64,
     /// How long one iteration is expected to take, seconds, where the manifest knows.
@@ -352,6 +358,7 @@ impl WorkloadPlan {
             cleanup: None,
             warmup: 0,
             iterations: 1,
+            trial_s: None,
             deadline_s: 60.0,
             expected_s: None,
             check: None,

@@ -10,9 +10,9 @@ use std::fmt;
 /// metrics that an environment cannot have; 4, load generators, their headroom and their pace; 5,
 /// the machines of load generators; 6, slices; 7, cells that are concluded at a look; 8, cells that
 /// a quick run leaves out; 9, cells that a gate could not decide any more; 10, environments with
-/// whole trials beside slices; 11, system calls that reach the host. Files of earlier versions can
-/// be read: they lack these.
-pub const SAMPLES_FORMAT: u32 = 11;
+/// whole trials beside slices; 11, system calls that reach the host; 12, numbers of runs that the
+/// pilot chose. Files of earlier versions can be read: they lack these.
+pub const SAMPLES_FORMAT: u32 = 12;
 
 /// One line of the samples file. Lines are only ever appended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub enum Record {
     Headroom(Headroom),
     /// The rate at which requests leave in every environment.
     Paced(OpenLoopRate),
+    /// The number of measured runs of a whole trial, in every environment and block.
+    Iterations(ChosenIterations),
     /// The machine on which load generators run, if it is not the host. It is recorded again when
     /// it has changed.
     Loader(LoaderMachine),
@@ -99,6 +101,16 @@ impl OpenLoopRate {
         let reached = self.reached_per_s.iter().map(|(name, rate)| (name.as_str(), *rate));
         reached.min_by(|a, b| a.1.total_cmp(&b.1))
     }
+}
+
+/// The number of measured runs of a whole trial, chosen by the pilot (method specification, "Runs
+/// of a trial").
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenIterations {
+    /// [`crate::WorkloadPlan::id`].
+    pub workload: String,
+    /// The number, the same in every environment and block.
+    pub iterations: u32,
 }
 
 /// The rate that a load generator reached on the path to an environment against a server that

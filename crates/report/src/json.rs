@@ -58,6 +58,7 @@ pub(crate) fn render(report: &Report) -> Result<String, ReportError> {
         "sums": report.sums,
         "courses": report.courses,
         "duplicates": circumstances.duplicates,
+        "iterations": circumstances.iterations,
         "slices": circumstances.slices,
         "spreads": circumstances.spreads,
         "sliced_units": circumstances.sliced_units,

@@ -70,6 +70,9 @@ pub(crate) fn subject(report: &Report) -> Vec<(String, String)> {
     if !workloads.is_empty() {
         add("workloads", workloads.join(", "));
     }
+    for chosen in &report.circumstances.iterations {
+        add("runs per trial", format!("{} of {}, as the pilot chose", chosen.iterations, chosen.workload));
+    }
     if let Some(effort) = effort(report) {
         add("effort", effort);
     }

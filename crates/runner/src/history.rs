@@ -52,6 +52,8 @@ pub(crate) struct History<'a> {
     noisy: bool,
     /// The rate of an open loop, operations per second, by workload id.
     paces: BTreeMap<String, f64>,
+    /// The number of measured runs of a whole trial, by workload id, where the pilot chose it.
+    iterations: BTreeMap<String, u32>,
     /// What was decided last about the slices of a workload, by its place in the plan.
     slicing: BTreeMap<usize, Sliced>,
     trials: u64,
@@ -105,6 +107,7 @@ impl<'a> History<'a> {
             shown: BTreeSet::new(),
             noisy: false,
             paces: BTreeMap::new(),
+            iterations: BTreeMap::new(),
             slicing: BTreeMap::new(),
             trials: 0,
             next_instance: 0,
@@ -126,6 +129,9 @@ impl<'a> History<'a> {
             Record::Headroom(_) | Record::Loader(_) | Record::Surface(_) => {}
             Record::Paced(paced) => {
                 self.paces.insert(paced.workload.clone(), paced.rate_per_s);
+            }
+            Record::Iterations(chosen) => {
+                self.iterations.insert(chosen.workload.clone(), chosen.iterations);
             }
             Record::Slicing(slicing) => {
                 let place = self.plan.workloads.iter().position(|w| w.id == slicing.workload);
@@ -240,6 +246,12 @@ impl<'a> History<'a> {
     /// The rate of a workload's requests, operations per second, if a pilot has chosen it.
     pub(crate) fn pace(&self, workload: &str) -> Option<f64> {
         self.paces.get(workload).copied()
+    }
+
+    /// The number of measured runs of a whole trial: as a pilot chose, or as the plan says.
+    pub(crate) fn iterations(&self, workload: usize) -> u32 {
+        let plan = &self.plan.workloads[workload];
+        self.iterations.get(&plan.id).copied().unwrap_or(plan.iterations)
     }
 
     /// The length of the slices of a workload, microseconds; none if its trials are whole.

@@ -2,6 +2,7 @@
 //! how long it takes.
 
 mod fit;
+mod iterations;
 mod slices;
 
 use self::fit::LeftOut;
@@ -34,6 +35,9 @@ struct Found {
     /// Unequal environments, which end the run or are left out when all environments have been
     /// checked.
     unequal: Vec<UnequalEnvironment>,
+    /// The time of one run of a trial, seconds, by workload and environment, for workloads of which
+    /// the pilot chooses the number of runs.
+    run_s: BTreeMap<(usize, usize), f64>,
     /// The observations that decide about slices.
     slices: slices::SliceObservations,
     /// Workloads that are tried in the baseline alone, with the reason.
@@ -83,6 +87,7 @@ impl Runner<'_> {
         for exclusion in std::mem::take(&mut found.exclusions).into_iter().chain(left_out) {
             self.journal.exclude(exclusion)?;
         }
+        self.choose_iterations(&mut found)?;
         if self.fits_budget {
             self.fit_budget(&mut found)?;
         }
@@ -215,6 +220,10 @@ impl Runner<'_> {
         if let Ok(once) = &result {
             let Once { command_s: wall_s, cpu_s, preempted, .. } = *once;
             found.slices.add_run(workload, slices::RunSeen { wall_s, cpu_s, preempted });
+            if self.trial_s(workload).is_some() {
+                let has_more = plan.prepare.is_some() || plan.cleanup.is_some();
+                found.run_s.insert((workload, environment), if has_more { once.whole_s } else { wall_s });
+            }
         }
         let in_block_s = |once: &Once| {
             if plan.staging.server.is_some() {
@@ -311,8 +320,15 @@ impl Runner<'_> {
         if let Err(failure) = self.launched_instance(environment)? {
             return Ok(Err(failure));
         }
-        let started = Instant::now();
-        let outcome = self.once_in_instance(environment, workload, "pilot", None)?;
+        let mut started = Instant::now();
+        let mut outcome = self.once_in_instance(environment, workload, "pilot", None)?;
+        // The first run in an instance takes longer than those of a trial, which follow a warm-up.
+        let is_quick = self.trial_s(workload).is_some_and(|s| started.elapsed().as_secs_f64() < s);
+        let runs_on = matches!(self.pool.entries[environment].state, State::Running(_));
+        if is_quick && runs_on && outcome.is_ok() {
+            started = Instant::now();
+            outcome = self.once_in_instance(environment, workload, "pilot", None)?;
+        }
         let whole_s = started.elapsed().as_secs_f64();
         Ok(outcome.map(|iteration| {
             let command_ns = iteration.host_ended_ns.saturating_sub(iteration.host_started_ns);

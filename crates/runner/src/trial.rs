@@ -66,6 +66,8 @@ pub(crate) struct WorkloadCommands<'a> {
     teardown: Option<Command>,
     placeholders: Placeholders,
     deadline: Duration,
+    /// Measured runs of a trial.
+    iterations: u32,
     /// Where the commands are executed, for the texts of failures.
     place: String,
     /// Ends its commands early.
@@ -149,6 +151,7 @@ impl<'a> WorkloadCommands<'a> {
             placeholders,
             place: "in the guest".into(),
             stop: None,
+            iterations: workload.iterations,
             deadline: Duration::try_from_secs_f64(workload.deadline_s).map_or(LONGEST, |d| d.min(LONGEST)),
         }
     }
@@ -171,6 +174,11 @@ impl<'a> WorkloadCommands<'a> {
     pub(crate) fn of_loader(self, machine: Option<&str>) -> Self {
         let machine = machine.map(|machine| format!(" on {machine}")).unwrap_or_default();
         Self { place: format!("for the load generator{machine}"), ..self }
+    }
+
+    /// Sets the number of measured runs of a trial, if the pilot chose it.
+    pub(crate) fn repeated(self, iterations: u32) -> Self {
+        Self { iterations, ..self }
     }
 
     /// Lets the token stop the commands, for a neighbour of a measured guest.
@@ -275,11 +283,11 @@ impl<'a> WorkloadCommands<'a> {
         progress: &mut Progress,
     ) -> Result<Vec<Iteration>, Failure> {
         let window_each = self.prepare.is_some() || self.cleanup.is_some();
-        let mut iterations = Vec::with_capacity(self.workload.iterations as usize);
+        let mut iterations = Vec::with_capacity(self.iterations as usize);
         if !window_each {
             context.watch.begin(context.session);
         }
-        for number in 0..self.workload.iterations {
+        for number in 0..self.iterations {
             let watch = window_each.then_some(&mut context.watch);
             let (iteration, completed) = self.run_iteration(context.session, watch)?;
             iterations.push(iteration);

@@ -16,7 +16,8 @@ use crate::spread::{BetterInvestment, Spread, UnitTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weigh_model::{
-    ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, OpenLoopRate, Surface, Trial,
+    ChosenIterations, ClockState, HostSettings, LoaderMachine, NoisyHost, Observation, OpenLoopRate, Surface,
+    Trial, WorkloadPlan,
 };
 
 /// The circumstances of the trials that count.
@@ -43,6 +44,9 @@ pub struct Circumstances {
     /// for which no scan was asked.
     #[serde(default)]
     pub duplicates: Vec<DuplicateSummary>,
+    /// The numbers of measured runs of a whole trial that the pilot chose, by workload.
+    #[serde(default)]
+    pub iterations: Vec<ChosenIterations>,
     /// Slices, by workload in the order of the plan; without workloads about which nothing was
     /// decided.
     #[serde(default)]
@@ -65,6 +69,15 @@ pub struct Circumstances {
     pub loader_clock: Option<ClockSummary>,
     /// The point from which noise voids no unit, if most units would have been void.
     pub noisy_host: Option<NoisyHost>,
+}
+
+impl Circumstances {
+    /// The number of measured runs of a whole trial of this workload: as the pilot chose, or as the
+    /// plan says.
+    pub fn iterations_of(&self, workload: &WorkloadPlan) -> u32 {
+        let chosen = self.iterations.iter().find(|chosen| chosen.workload == workload.id);
+        chosen.map_or(workload.iterations, |chosen| chosen.iterations)
+    }
 }
 
 /// How a workload was measured in slices, or why it was not.

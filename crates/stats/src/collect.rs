@@ -227,6 +227,13 @@ impl<'a> Collector<'a> {
                 Record::Facts(facts) => collector.facts.push(facts),
                 Record::Headroom(headroom) => collector.headroom.push(headroom),
                 Record::Paced(paced) => collector.paces.push(paced),
+                Record::Iterations(chosen) => {
+                    let all = &mut collector.collected.circumstances.iterations;
+                    // A run that was resumed before its first trial has two pilots; the later one
+                    // counts.
+                    all.retain(|other| other.workload != chosen.workload);
+                    all.push(chosen.clone());
+                }
                 Record::Loader(machine) => {
                     collector.collected.circumstances.loader_machine = Some(machine.clone());
                 }

@@ -222,12 +222,14 @@ pub fn planned_run(plan: &Plan, records: &[Record], detect: f64) -> PlannedRun {
         })
         .collect();
     let present = question.whole(&cells, block_s, 1.0);
+    let numbers: BTreeSet<u32> =
+        plan.workloads.iter().map(|w| collected.circumstances.iterations_of(w)).collect();
     PlannedRun {
         detect,
         comparisons: analysis.comparisons,
         pilot_blocks: collected.blocks_done,
         block_s,
-        better: question.better(plan, &cells, block_s, present),
+        better: question.better(&numbers, &cells, block_s, present),
         cells,
         present,
     }
@@ -265,16 +267,15 @@ impl Question {
     }
 
     /// Of the numbers of iterations that are best for some cell, the one that saves the most time.
-    /// Only whole trials have as many iterations as the plan says, and all workloads share one
-    /// number. If a cell is not decomposed, nothing is known of other numbers.
+    /// Only whole trials have a number of iterations, here that of each workload, and all workloads
+    /// share one. If a cell is not decomposed, nothing is known of other numbers.
     fn better(
         &self,
-        plan: &Plan,
+        numbers: &BTreeSet<u32>,
         cells: &[PlannedCell],
         block_s: Option<f64>,
         present: RunCost,
     ) -> Option<Iterated> {
-        let numbers: BTreeSet<u32> = plan.workloads.iter().map(|workload| workload.iterations).collect();
         let now = numbers.first().copied().filter(|_| numbers.len() == 1)?;
         let judged = cells.iter().filter(|cell| cell.obstacles.is_empty());
         let whole = judged

@@ -70,8 +70,9 @@ fn conditions(plan: &Plan, workload: &str) -> String {
     let json = |value: serde_json::Result<Vec<u8>>| value.expect("plans become JSON");
     let mut hash = Sha256::new();
     for work in plan.workloads.iter().filter(|work| work.id == workload) {
-        // The time that it took and the way it is cut into slices belong to the run.
-        let work = WorkloadPlan { expected_s: None, sliced: None, ..work.clone() };
+        // The time that it took, the number of runs that follows from it, and the way it is cut into
+        // slices belong to the run.
+        let work = WorkloadPlan { expected_s: None, trial_s: None, sliced: None, ..work.clone() };
         hash.update(json(serde_json::to_vec(&work)));
     }
     hash.update(json(serde_json::to_vec(&plan.guest)));

@@ -9,10 +9,13 @@ use weigh_model::{
 
 /// Unmeasured runs in a fresh instance (method specification, "Warm-up").
 const WARMUP: u32 = 1;
-/// Measured runs per block. A kernel repeats its work within one run and takes the best or the
-/// median. A user's command does not, so three runs give the block a median that one disturbance
-/// cannot move.
+/// The fewest measured runs per block. A kernel repeats its work within one run and takes the best
+/// or the median. A user's command does not, so three runs give the block a median that one
+/// disturbance cannot move.
 const ITERATIONS: u32 = 3;
+/// How long the measured runs of a trial are to take together, seconds: a quick command runs more
+/// often, so that launches, which take some ten milliseconds, are not most of what a run takes.
+const TRIAL_S: f64 = 0.1;
 /// Deadline of a command, seconds.
 const DEADLINE_S: f64 = 600.0;
 /// Longest id derived from a command line, characters.
@@ -25,8 +28,8 @@ const LEFT_OUT: &str = "…";
 /// Shared words that are shorter are not left out, characters: they take hardly more space.
 const LEAST_LEFT_OUT: usize = 8;
 
-/// Makes a workload that runs `argv` unchanged, once unmeasured in a fresh instance and three times
-/// per block. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
+/// Makes a workload that runs `argv` unchanged, once unmeasured in a fresh instance and then three
+/// times per block, or more often if the pilot finds that it is quick. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
 /// `maximum_resident_set` (B). A run counts if it exits with 0. The caller has to ensure that
 /// `argv` is not empty.
 pub fn command_workload(argv: &[String]) -> WorkloadPlan {
@@ -49,6 +52,7 @@ pub fn command_workload(argv: &[String]) -> WorkloadPlan {
         id: command_line(argv),
         warmup: WARMUP,
         iterations: ITERATIONS,
+        trial_s: Some(TRIAL_S),
         sliced: Some(SlicedWork::Iterations),
         deadline_s: DEADLINE_S,
         ..WorkloadPlan::of(program(argv), argv.to_vec(), metrics)
@@ -196,6 +200,7 @@ mod tests {
         let plan = command_workload(&argv("/usr/bin/sleep 0.1"));
         assert_eq!((plan.name.as_str(), plan.id.as_str()), ("sleep", "sleep 0.1"));
         assert_eq!((plan.warmup, plan.iterations, plan.deadline_s), (1, 3, 600.0));
+        assert_eq!(plan.trial_s, Some(0.1));
         assert_eq!(plan.command, argv("/usr/bin/sleep 0.1"));
         let metrics: Vec<_> = plan
             .metrics

@@ -112,6 +112,8 @@ pub fn with_neighbours(mut plan: WorkloadPlan, neighbours: Neighbours) -> Worklo
     }
     plan.id = id_with(&plan, &added);
     plan.params.extend(added.into_iter().map(|(name, value)| (name.to_string(), value)));
+    // The pilot would choose another number of runs for each number of guests.
+    plan.trial_s = None;
     plan.neighbours = Some(neighbours);
     plan
 }
@@ -236,6 +238,7 @@ mod tests {
         let command = command_workload(&["awk".into(), "{print}".into()]);
         let two = with_neighbours(command, with(2, "idle", Shares::Equal));
         assert_eq!(two.id, "awk {print}{guests=2,neighbours=idle}");
+        assert_eq!((two.iterations, two.trial_s), (3, None), "the same beside any number of guests");
     }
 
     #[test]

@@ -145,6 +145,7 @@ impl Workload {
             cleanup: self.cleanup.as_deref().map(fill_all),
             warmup: self.warmup,
             iterations: self.iterations,
+            trial_s: None,
             sliced: self.sliced,
             deadline_s: self.deadline_s(size),
             expected_s,

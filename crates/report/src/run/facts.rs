@@ -113,7 +113,9 @@ pub(super) fn plan_facts(report: &Report) -> Vec<(String, String)> {
             format!("runs of {}", workload.id),
             format!(
                 "{} unmeasured, then {} measured per block, summarised to one number; size {}",
-                workload.warmup, workload.iterations, workload.size
+                workload.warmup,
+                report.circumstances.iterations_of(workload),
+                workload.size
             ),
         ));
     }

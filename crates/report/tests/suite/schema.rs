@@ -6,7 +6,7 @@
 
 use crate::common::{self, Shown, study};
 use serde_json::{Value, json};
-use weigh_model::{Better, MetricSpec, WorkloadKey};
+use weigh_model::{Better, ChosenIterations, MetricSpec, WorkloadKey};
 use weigh_report::{
     Format, HistoryEffect, HistoryPoint, HistoryReport, HistorySeries, Options, Report, render_history,
     render_pooled,
@@ -156,7 +156,14 @@ fn every_run_fits_the_schema() {
     let json = document(&priced);
     let bought = &json["guests_bought"][0]["guests"];
     assert!(bought["low"].as_f64() < bought["high"].as_f64(), "{bought}");
+    let mut repeated = common::standard();
+    let workload = repeated.plan.as_ref().expect("a plan").workloads[0].id.clone();
+    repeated.circumstances.iterations = vec![ChosenIterations { workload, iterations: 48 }];
+    let details = repeated.text(Format::Markdown);
+    assert!(details.contains("as the pilot chose"), "{details}");
+    assert!(repeated.text(Format::Html).contains("then 48 measured per block"));
     let further = [
+        ("numbers of runs", repeated),
         ("hostile", common::hostile()),
         ("looks", crate::looks::report(true)),
         ("files of a tool", of_tool),

@@ -77,6 +77,7 @@ impl Runner<'_> {
         let directory = self.pool.working_directory(place.environment);
         let bare = self.pool.entries[place.environment].bare;
         let server = self.server(place.environment, place.workload);
+        let iterations = self.journal.history().iterations(place.workload);
         let log = self.logs.cell(place.environment, place.workload);
         let EnvironmentPool { entries, sensors, .. } = &mut self.pool;
         let State::Running(instance) = &mut entries[place.environment].state else {
@@ -91,7 +92,8 @@ impl Runner<'_> {
             directory,
             padding_bytes,
             input.placeholders.clone(),
-        );
+        )
+        .repeated(iterations);
         let label = format!("trial {sequence}, block {}, attempt {}", place.block, place.attempt);
         let (clock, attached, meter) = (instance.clock, instance.attached, instance.disk_meter());
         let (warm_up, guest_log) = (!instance.warm.contains(&place.workload), instance.log());

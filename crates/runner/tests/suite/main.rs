@@ -7,6 +7,7 @@ mod clocks;
 mod common;
 mod drift;
 mod faults;
+mod iterations;
 mod lasting;
 mod looks;
 mod neighbours;

@@ -3,7 +3,8 @@
 use crate::build::metric;
 use crate::records::*;
 use weigh_model::{
-    Better, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, Trial, neighbours,
+    Better, ChosenIterations, Extraction, Load, MetricSource, Neighbours, Record, Series, Shares, Trial,
+    neighbours,
 };
 use weigh_stats::{Flag, RunData, WarningKind, collect};
 
@@ -32,6 +33,16 @@ fn a_complete_run_gives_a_number_per_block() {
     assert_eq!(series(&collected, "w", "e").tried, 3);
     assert!(collected.failures.is_empty() && collected.voids.is_empty() && collected.warnings.is_empty());
     assert_eq!(collected.instances["e"], 3);
+}
+
+/// A run that was resumed before its first trial has two pilots.
+#[test]
+fn the_number_of_runs_is_that_of_the_last_pilot() {
+    let chosen = |iterations| vec![Record::Iterations(ChosenIterations { workload: "w".into(), iterations })];
+    let records = file([chosen(7), chosen(9), unit(0, 0, "w", 1.0)]);
+    let (plan, collected) = (plan(), collect(&plan(), &records));
+    let of = |at: usize| collected.circumstances.iterations_of(&plan.workloads[at]);
+    assert_eq!((of(0), of(1)), (9, 3), "that of the other workload is the plan's");
 }
 
 /// An absent metric is no failure and no value, and does not affect other environments.

@@ -42,7 +42,7 @@ fn stored_values_are_read_back() {
     assert_eq!(found.recovered, None);
     assert_eq!(read.events().unwrap().events, [event("seen")]);
     let first = fs::read_to_string(run.path().join(SAMPLES)).unwrap();
-    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":11}"#));
+    assert_eq!(first.lines().next(), Some(r#"{"record":"header","format":12}"#));
     let left_over: Vec<_> = fs::read_dir(run.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -45,12 +45,21 @@ fn describe_workload(plan: &Plan, workload: &WorkloadPlan, facts: &HostFacts) ->
             start.caches
         )];
     }
+    let measured = match workload.trial_s {
+        Some(trial_s) => {
+            format!(
+                "as many measured per block as fit {}, {} at least",
+                ui::human(trial_s),
+                workload.iterations
+            )
+        }
+        None => format!("{} measured per block", workload.iterations),
+    };
     let mut lines = vec![format!(
-        "workload: {} [{}], {} warm-up, {} measured per block: {}",
+        "workload: {} [{}], {} warm-up, {measured}: {}",
         workload.id,
         workload.size,
         workload.warmup,
-        workload.iterations,
         if workload.commands.is_empty() {
             workload.command.join(" ")
         } else {

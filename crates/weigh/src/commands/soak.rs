@@ -84,6 +84,9 @@ fn workloads(args: &SoakArgs, library: &Library, facts: &HostFacts) -> Result<Ve
     let trial = TrialArgs::default();
     let commands = commands::workloads(&args.work.command, &CommandArgs::default(), false)?;
     let plans = request::workloads(&args.work, &trial, commands, (Size::Standard, library), facts)?;
+    // A day of a quick command has a million trials, and the samples hold every run.
+    let plans: Vec<WorkloadPlan> =
+        plans.into_iter().map(|plan| WorkloadPlan { trial_s: None, ..plan }).collect();
     if let Some(server) = plans.iter().find(|plan| plan.staging.server.is_some() && args.guests > 1) {
         return Err(Failure::input(format!(
             "`{}` is a server with a load generator of its own",
@@ -143,6 +146,8 @@ mod tests {
             );
         }
         assert!(plans(&["--guests", "1"]).iter().all(|plan| plan.neighbours.is_none()));
+        let own = &plans(&["--guests", "1", "--", "true"])[0];
+        assert_eq!((own.iterations, own.trial_s), (3, None));
         let idle = &plans(&["lu", "--neighbours", "idle", "--guests", "2"])[0];
         assert_eq!(idle.id, "lu{guests=2,neighbours=idle}");
         assert!(check_load("cpu").is_ok() && check_load("same").is_err() && check_load("htpp").is_err());

@@ -94,7 +94,9 @@ fn settable(workload: &Workload) -> impl Iterator<Item = &str> {
 /// Applies the user's options to a workload.
 fn apply_options(plan: &mut WorkloadPlan, work: &WorkArgs, trial: &TrialArgs) -> Result<(), Failure> {
     plan.warmup = trial.warmup.unwrap_or(plan.warmup);
-    plan.iterations = work.iterations.unwrap_or(plan.iterations);
+    if let Some(iterations) = work.iterations {
+        (plan.iterations, plan.trial_s) = (iterations, None);
+    }
     let shell = |script: &String| vec!["/bin/sh".to_string(), "-c".into(), script.clone()];
     plan.prepare = trial.prepare.as_ref().map(shell).or_else(|| plan.prepare.take());
     plan.cleanup = trial.cleanup.as_ref().map(shell).or_else(|| plan.cleanup.take());

@@ -92,7 +92,7 @@ fn check_same(plan: &Plan, made: &Plan) -> Result<(), Failure> {
     for (one, other) in plan.workloads.iter().zip(&made.workloads) {
         let differs = [
             ("--warmup", one.warmup != other.warmup),
-            ("--iterations", one.iterations != other.iterations),
+            ("--iterations", (one.iterations, one.trial_s) != (other.iterations, other.trial_s)),
             ("--deadline", one.deadline_s != other.deadline_s),
             ("--prepare", one.prepare != other.prepare),
             ("--cleanup", one.cleanup != other.cleanup),
