@@ -119,7 +119,9 @@ impl Runner<'_> {
                 None => self.pilot_cell(environment, workload, found)?,
             }
         }
-        if let State::Running(instance) = &mut self.pool.entries[environment].state {
+        // Slices compare environments.
+        let may_slice = !self.plan.slices.is_off() && self.plan.environments.len() > 1;
+        if let (true, State::Running(instance)) = (may_slice, &mut self.pool.entries[environment].state) {
             found.slices.add_freezer(environment, instance);
         }
         if let Some(message) = self.pool.stop(environment, State::Empty, &mut self.statistics) {
