@@ -531,7 +531,9 @@ impl<B: Backend> Guest for CoreGuest<B> {
         core.cgroup = None;
         backend.release(core)?;
         let removed = core.network.as_mut().map_or(Ok(()), |network| network.remove());
-        core.directories.iter().try_for_each(|directory| remove_directory(directory))?;
+        // Most guests have made none, and nobody has to wait for the disk.
+        let mut made = core.directories.iter().filter(|directory| directory.symlink_metadata().is_ok());
+        made.try_for_each(|directory| remove_directory(directory))?;
         detached.and(removed)?;
         core.network = None;
         core.entries.iter().try_for_each(|entry| core.ledger.forget(*entry))?;

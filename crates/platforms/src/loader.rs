@@ -193,7 +193,7 @@ impl RemoteMachine {
 
     /// Returns a request with an empty root, because none is used there.
     fn request(&self) -> GuestRequest {
-        let nothing = Root { host: true, ..Root::default() };
+        let nothing = Root::of_host();
         GuestRequest::new(self.environment.clone(), INSTANCES, Arc::new(nothing))
     }
 }

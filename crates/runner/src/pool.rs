@@ -91,7 +91,7 @@ impl Roots<'_> {
         let work = self.host.work.join(format!("root-{}", self.prepared.len()));
         let root = match is_mounted {
             true => Root::prepare(image, &self.host.programs, &work, directory)?,
-            false => Root::of_host(&self.host.programs, &work)?,
+            false => Root::of_host(),
         };
         let root = Arc::new(root);
         self.prepared.push((key, Arc::clone(&root)));

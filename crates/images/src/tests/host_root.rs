@@ -34,14 +34,6 @@ fn a_bare_etc_of_the_host_is_shown_as_a_copy_alone() {
 }
 
 #[test]
-fn host_root_of_guests_that_mount_nothing_is_not_copied() {
-    let bench = Bench::new();
-    let root = Root::of_host(&bench.programs, &bench.path("work")).unwrap();
-    assert!(root.host && root.binds.is_empty(), "{root:?}");
-    assert!(!bench.path("work").join("etc").exists());
-}
-
-#[test]
 fn host_root_hides_directories_outside_of_the_system() {
     let bench = Bench::new();
     let root = bench.prepare(&ImageSpec::Host, "work").unwrap();
