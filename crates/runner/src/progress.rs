@@ -54,6 +54,10 @@ impl Runner<'_> {
             Effort::Lasting { seconds } => {
                 (blocks_done.saturating_add(self.clock.blocks_left(seconds)), Vec::new())
             }
+            // There is no interval.
+            effort if self.plan.environments.len() < 2 => {
+                (expected_blocks(effort, look, blocks_done, std::iter::empty()), Vec::new())
+            }
             effort => {
                 let collected = collect(self.plan, self.journal.records());
                 let now = Options::for_run(self.plan, &collected);
