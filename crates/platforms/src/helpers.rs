@@ -15,7 +15,10 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(20);
 pub(crate) fn version_text(program: &Path) -> Result<String> {
     // ch-run refuses callers without a user name in the environment, which a service lacks.
     let asked = Invocation::new(program).arg("--version").env("USER", "root").deadline(VERSION_DEADLINE);
-    Ok(String::from_utf8_lossy(&asked.run_ok()?.output).trim().into())
+    let answer = asked.run_ok()?;
+    // ch-run prints it to its standard error.
+    let said = if answer.output.is_empty() { answer.error } else { answer.output };
+    Ok(String::from_utf8_lossy(&said).trim().into())
 }
 
 /// Returns the first line of [`version_text`].
@@ -61,4 +64,21 @@ pub(crate) fn allowed_cpus(process: u32, thread: u32) -> Option<String> {
     let status = weigh_host::accounts::process_text(format!("/proc/{process}/task/{thread}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(list.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn versions_are_read_from_either_output() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        for (script, version) in [("echo 1.2; echo careful >&2", "1.2"), ("echo 0.31 >&2", "0.31")] {
+            std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(version_text(&program).unwrap(), version);
+        }
+    }
 }
