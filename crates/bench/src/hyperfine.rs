@@ -1,5 +1,5 @@
-//! `weigh run` on native against hyperfine, same command: the whole time per measured run of a command
-//! without options, and the time beyond the command per iteration.
+//! `weigh run` on native against hyperfine, same command: the time of one run more, the whole time per
+//! measured run of a command without options, and the time beyond the command per iteration.
 
 use crate::{Fallible, Line, Outcome, built, ratio};
 use std::path::Path;
@@ -10,6 +10,8 @@ use weigh_model::{Record, Trial, VoidUnit};
 const SLEEP_S: f64 = 0.1;
 const BLOCKS: u32 = 20;
 const ITERATIONS: u32 = 10;
+/// The iterations of a run with which one of [`ITERATIONS`] is compared.
+const MANY: u32 = 160;
 const PAIRS: usize = 4;
 
 /// A command that takes no time itself.
@@ -26,10 +28,36 @@ pub fn measure() -> Outcome {
     let scratch = tempfile::tempdir()?;
     let longer = format!("sleep {SLEEP_S}");
     Ok(vec![
+        further_run(&weigh, &hyperfine, scratch.path())?,
         own_command(&weigh, &hyperfine, QUICK, scratch.path(), (1.0, "<= 1"))?,
         own_command(&weigh, &hyperfine, &longer, scratch.path(), (WITH_WARM_UPS, "<= 1.4, with warm-ups"))?,
         beyond_the_sleep(&weigh, &hyperfine, scratch.path())?,
     ])
+}
+
+/// What one run more costs: the difference between many runs and few, without what a tool does once for
+/// all of them.
+fn further_run(weigh: &Path, hyperfine: &Path, scratch: &Path) -> Fallible<Line> {
+    let of_weigh = |iterations: u32, pair: usize| -> Fallible<f64> {
+        let out = scratch.join(format!("further{iterations}-{pair}"));
+        let finished = fixed_run(weigh, iterations, &out).arg(QUICK).run_ok()?;
+        Ok(finished.took.as_secs_f64())
+    };
+    let of_hyperfine = |iterations: u32| -> Fallible<f64> {
+        let runs = BLOCKS * iterations;
+        Ok(run_hyperfine(hyperfine, QUICK, runs)? * f64::from(runs))
+    };
+    let more = f64::from(BLOCKS * (MANY - ITERATIONS));
+    let (ours, theirs) = alternately(
+        |pair| Ok((of_weigh(MANY, pair)? - of_weigh(ITERATIONS, pair)?) / more),
+        || Ok((of_hyperfine(MANY)? - of_hyperfine(ITERATIONS)?) / more),
+    )?;
+    let what = format!(
+        "one run more of `{QUICK}`: weigh {:.3} ms, hyperfine {:.3} ms",
+        mean_ms(&ours),
+        mean_ms(&theirs)
+    );
+    line(what, &ours, &theirs, (1.0, "<= 1"))
 }
 
 /// Each tool is charged its whole wall-clock time less the sleeps that it ran. The syncs of weigh,
@@ -148,25 +176,21 @@ fn measured_runs(samples: &str) -> Fallible<u32> {
     Ok(records.iter().map(of_trial).sum())
 }
 
+/// A run of [`BLOCKS`] with so many iterations each, whose command is to follow.
+fn fixed_run(program: &Path, iterations: u32, out: &Path) -> Invocation {
+    Invocation::new(program)
+        .args(["run", "--on", "native", "--blocks", &BLOCKS.to_string()])
+        .args(["--iterations", &iterations.to_string()])
+        // Hyperfine repeats nothing for the noise of the host.
+        .args(["--no-void", "--out", &out.display().to_string(), "--"])
+        .deadline(DEADLINE)
+}
+
 /// Returns the seconds in excess of the sleep per run of the command, and the syncs' seconds per
 /// measured iteration.
 fn run_weigh(program: &Path, scratch: &Path, pair: usize) -> Fallible<(f64, f64)> {
     let out = scratch.join(format!("run{pair}"));
-    let finished = Invocation::new(program)
-        .args([
-            "run",
-            "--on",
-            "native",
-            "--blocks",
-            &BLOCKS.to_string(),
-            "--iterations",
-            &ITERATIONS.to_string(),
-            // Hyperfine repeats nothing for the noise of the host.
-            "--no-void",
-        ])
-        .args(["--out", &out.display().to_string(), "--", "sleep", &SLEEP_S.to_string()])
-        .deadline(DEADLINE)
-        .run_ok()?;
+    let finished = fixed_run(program, ITERATIONS, &out).args(["sleep", &SLEEP_S.to_string()]).run_ok()?;
     let samples = std::fs::read_to_string(out.join("samples.jsonl"))?;
     let trials = samples.lines().filter(|line| line.contains("\"record\":\"trial\"")).count() as u32;
     if trials != BLOCKS {
