@@ -354,15 +354,17 @@ mod fakes {
         assert!(!stage.here().join("injected").exists(), "an input is no code");
     }
 
-    /// A `weigh` that measures nothing: fifteen blocks of two trials, and the answer and the code
-    /// of its environment.
+    /// A `weigh` that measures nothing: twenty blocks of two trials, of which five are void, and the
+    /// answer and the code of its environment.
     const ANSWERING: &str = r#"
     case $1 in
     gate)
       while [ "$1" != --out ]; do shift; done
       mkdir "$2" && touch "$2/plan.json"
-      for block in $(seq 0 14) $(seq 0 14); do
-        echo "{\"record\":\"trial\",\"workload\":\"w\",\"block\":$block,\"host_started_ns\":5,\"host_ended_ns\":1005}"
+      for block in $(seq 0 19) $(seq 0 19); do
+        unit="\"workload\":\"w\",\"block\":$block,\"attempt\":0"
+        echo "{\"record\":\"trial\",$unit,\"host_started_ns\":5,\"host_ended_ns\":1005}"
+        [ "$block" -lt 15 ] || echo "{\"record\":\"void\",$unit,\"cause\":\"steal\"}"
       done > "$2/samples.jsonl" ;;
     show) printf '# Gate: %s\n\nA sentence.\n' "$ANSWER" ;;
     resume) echo continued ;;
