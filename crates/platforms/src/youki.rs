@@ -23,7 +23,7 @@ const KIND: RuntimeKind = RuntimeKind {
             common_keys::BINARY,
         ],
     },
-    install: "cargo install youki --no-default-features --features v1,v2",
+    install: "cargo install youki --locked --no-default-features --features v1,v2",
     implies: common_keys::OWN_ROOT,
     own_kernel: false,
     filters_devices: false,
