@@ -103,13 +103,13 @@ test-faults:
 # target/tmp/studies, where claims.md says what has become of every claim. STUDIES=continue measures
 # what an interruption has left, and STUDIES=felter-2014,young-2019 these again. STUDY_BLOCKS=6
 # decides more claims, in two hours and a half. It wants the machine to itself. What it measures of
-# Debian is in tests/studies.rs, and what is missing is named before it begins; texlive-science
-# compiles what it writes.
+# Debian is in tests/studies.rs. It begins when no such package is missing, and names the platforms
+# that are; texlive-science compiles what it writes.
 STUDIES = 1
 STUDY_BLOCKS = 2
 test-studies:
 	cargo run --release --package weighbridge -- image build debian
-	WEIGH_STUDIES=$(STUDIES) WEIGH_STUDIES_BLOCKS=$(STUDY_BLOCKS) tests/run --profile long --release --package weighbridge -E 'test(/^studies::/)'
+	WEIGH_STUDIES=$(STUDIES) WEIGH_STUDIES_BLOCKS=$(STUDY_BLOCKS) tests/run --profile long --release --no-capture --package weighbridge -E 'test(/^studies::/)'
 
 # The page of claims that test-studies has written, in the book.
 claims-page:
