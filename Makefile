@@ -118,8 +118,10 @@ claims-page:
 	  sed -i 's|^- \[The studies\](studies.md)$$|&\n  - [What has become of the claims](studies/claims.md)|' docs/SUMMARY.md
 
 # What the book shows of one machine, which wants it to itself, and root: the life cycle of containers,
-# sandboxes and machines in docs/start.md, in an hour, and who disturbs whom in docs/density.md, in half
-# an hour. Interrupted, each goes on with its run in target/measured; without that it measures anew.
+# sandboxes and machines in docs/start.md, in 40 to 80 minutes, and who disturbs whom in
+# docs/density.md, in half an hour. Interrupted, each goes on with its run in target/measured; without
+# that it measures anew. Platforms that are not ready are named first, and left out. BLOCKS=20 are the
+# fewest that show tails.
 life-cycle neighbours:
 	cargo build --release --package weighbridge
 	tests/measured $@ $(BLOCKS)
