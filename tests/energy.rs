@@ -43,10 +43,12 @@ fn run(stage: &Stage, classes: &Path, line: &str) -> Said {
 }
 
 /// Counts the energy of the processor until the run has ended.
-fn count(counter: &File, events: &Path, ended: &AtomicBool) {
+fn count(counter: &File, samples: &Path, ended: &AtomicBool) {
     let (mut used_uj, mut last) = (0.0, Instant::now());
     while !ended.load(Ordering::Relaxed) {
-        let has_begun = fs::metadata(events).is_ok_and(|file| file.len() > 0);
+        // The idle host is observed before anything but the header is recorded, and the events are
+        // handed to the system after the first block.
+        let has_begun = fs::read_to_string(samples).is_ok_and(|text| text.lines().count() > 1);
         let (power_w, now) = (if has_begun { BUSY_W } else { IDLE_W }, Instant::now());
         used_uj += power_w * now.duration_since(last).as_secs_f64() * 1e6;
         last = now;
@@ -76,9 +78,9 @@ fn energy_is_measured_with_and_without_that_of_the_idle_host() {
         fs::write(zone.join(file), content).unwrap();
     }
     let counter = File::options().write(true).open(zone.join("energy_uj")).unwrap();
-    let (events, ended) = (stage.here().join("r/events.jsonl"), AtomicBool::new(false));
+    let (samples, ended) = (stage.here().join("r/samples.jsonl"), AtomicBool::new(false));
     let said = std::thread::scope(|scope| {
-        scope.spawn(|| count(&counter, &events, &ended));
+        scope.spawn(|| count(&counter, &samples, &ended));
         let said = run(&stage, &classes, line);
         ended.store(true, Ordering::Relaxed);
         said
