@@ -373,8 +373,13 @@ fn build_of_kernel(stage: &Stage, directory: &str) -> String {
 /// Two builds of a kernel, which are alike, in emulated machines.
 #[test]
 fn a_gate_compares_two_kernels() {
+    const TEST: &str = "a_gate_compares_two_kernels";
+    if !is_long() {
+        eprintln!("SKIPPED {TEST}: it boots thirty machines, in two minutes; WEIGH_LONG=1 runs it");
+        return;
+    }
     let stage = Stage::on_disk();
-    if !ready(&stage, "qemu", "a_gate_compares_two_kernels") {
+    if !ready(&stage, "qemu", TEST) {
         return;
     }
     // The first machine fetches the kernel where the host has none.
