@@ -29,9 +29,9 @@ const LEFT_OUT: &str = "…";
 const LEAST_LEFT_OUT: usize = 8;
 
 /// Makes a workload that runs `argv` unchanged, once unmeasured in a fresh instance and then three
-/// times per block, or more often if the pilot finds that it is quick. Metrics: `time` (s, primary), `cpu_time` (s, of the command itself), and
-/// `maximum_resident_set` (B). A run counts if it exits with 0. The caller has to ensure that
-/// `argv` is not empty.
+/// times per block, or more often if the pilot finds that it is quick. Metrics: `time` (s, primary),
+/// `cpu_time` (s, of the command itself), and `maximum_resident_set` (B). A run counts if it exits
+/// with 0. The caller has to ensure that `argv` is not empty.
 pub fn command_workload(argv: &[String]) -> WorkloadPlan {
     let metric = |name: &str, unit: &str, from: Extraction| MetricSource {
         spec: MetricSpec {
