@@ -531,9 +531,12 @@ impl<B: Backend> Guest for CoreGuest<B> {
         core.cgroup = None;
         backend.release(core)?;
         let removed = core.network.as_mut().map_or(Ok(()), |network| network.remove());
-        // Most guests have made none, and nobody has to wait for the disk.
-        let mut made = core.directories.iter().filter(|directory| directory.symlink_metadata().is_ok());
-        made.try_for_each(|directory| remove_directory(directory))?;
+        // Most guests have made none, and to remove nothing would wait for the disk all the same.
+        let is_gone = |directory: &Path| {
+            directory.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        };
+        let mut left = core.directories.iter().filter(|directory| !is_gone(directory));
+        left.try_for_each(|directory| remove_directory(directory))?;
         detached.and(removed)?;
         core.network = None;
         core.entries.iter().try_for_each(|entry| core.ledger.forget(*entry))?;
